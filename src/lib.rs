@@ -1,0 +1,7 @@
+//! # taskman: run any Linux command, contained, and prove it
+
+pub mod error;
+pub mod mutation;
+pub mod task;
+
+pub use error::{StartError, SysError};

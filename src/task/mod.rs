@@ -1,0 +1,9 @@
+//! Pure data: what to run, within which limits, and what came of it. Nothing here touches the kernel.
+
+pub mod id;
+pub mod limits;
+pub mod outcome;
+pub mod profile;
+pub mod report;
+pub mod spec;
+pub mod units;

@@ -1,0 +1,69 @@
+//! How a task ended. Exit code, signal and *why* are separate: 137 is never a guess.
+
+use serde::Serialize;
+
+/// The kernel's part: how the main process ended, in the source design's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// Exited with code 0.
+    ExitedOk,
+    /// Exited with another code.
+    ExitedError,
+    /// Ended by a signal.
+    Signaled,
+}
+
+/// Why it ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// It exited by itself.
+    Exit,
+    /// A signal of its own doing.
+    Signal,
+    /// Its owner or an administrator stopped it.
+    Stopped,
+    /// It ran out of memory.
+    Oom,
+    /// It ran longer than its timeout.
+    WallTime,
+    /// It used more processor time than allowed.
+    CpuTime,
+    /// It wrote more output than allowed.
+    OutputLimit,
+    /// Its containment failed, or was attacked, and it was ended for that.
+    Containment,
+}
+
+/// A final outcome.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Outcome {
+    /// How the main process ended.
+    pub status: Status,
+    /// Its exit code, when it exited.
+    pub exit_code: Option<i32>,
+    /// The signal's name, when a signal ended it.
+    pub signal: Option<String>,
+    /// Why.
+    pub reason: Reason,
+    /// The reason in words, with the figures that belong to it.
+    pub detail: String,
+    #[serde(skip)]
+    pub(crate) signal_number: Option<i32>,
+}
+
+impl Outcome {
+    /// The exit code `taskman run` ends with: the task's own, 128+n for signal n, 124 for time limits, 137 for the
+    /// others whatever the main process died of.
+    pub fn shell_code(&self) -> u8 {
+        match (self.reason, self.exit_code, self.signal_number) {
+            (Reason::WallTime | Reason::CpuTime, ..) => 124,
+            (Reason::Oom | Reason::OutputLimit, ..) => 128 + 9,
+            (Reason::Containment, ..) => 125,
+            (_, Some(code), _) => code as u8,
+            (_, None, Some(signal)) => (128 + signal) as u8,
+            (_, None, None) => 125,
+        }
+    }
+}
