@@ -2,6 +2,7 @@
 
 pub mod error;
 pub mod mutation;
+pub mod sys;
 pub mod task;
 
 pub use error::{StartError, SysError};

@@ -1,0 +1,61 @@
+//! Processes: clone3 and fork, from a single-threaded process only.
+
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use nix::errno::Errno;
+
+use crate::mutation::{Defence, off};
+
+/// libc's constant of this name is too narrow for its value.
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+
+/// Which side of a new process this is.
+pub enum Side {
+    /// The new process.
+    Child,
+    /// The creator, with the child's pid and, from [`clone3`], its pidfd.
+    Parent(i32, Option<OwnedFd>),
+}
+
+/// Whether this process has exactly one thread, as the kernel counts them.
+///
+/// `PR_SET_PDEATHSIG` names the parent *thread*, and memory copied from a threaded process may hold locks that nobody
+/// will ever release; so everything here refuses to go on otherwise.
+pub fn is_single_threaded() -> bool {
+    // One subdirectory per thread, plus "." and "..".
+    nix::sys::stat::stat("/proc/self/task").is_ok_and(|stat| stat.st_nlink == 3)
+}
+
+/// Creates a process with `flags`, inside `cgroup` from its first instruction, and a pidfd for it.
+pub fn clone3(flags: u64, cgroup: Option<BorrowedFd<'_>>) -> Result<Side, Errno> {
+    if !is_single_threaded() && !off(Defence::SingleThread) {
+        return Err(Errno::EDEADLK);
+    }
+    let mut pidfd = -1i32;
+    // SAFETY: all-zero is a valid clone_args: no stack, no tid addresses.
+    let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
+    args.flags = flags | libc::CLONE_PIDFD as u64;
+    args.pidfd = &raw mut pidfd as u64;
+    args.exit_signal = libc::SIGCHLD as u64;
+    if let Some(cgroup) = cgroup {
+        args.flags |= CLONE_INTO_CGROUP;
+        args.cgroup = cgroup.as_raw_fd() as u64;
+    }
+    // SAFETY: single-threaded (checked above), so the child may use any memory it copied; no CLONE_VM, so it shares none.
+    let pid =
+        Errno::result(unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of::<libc::clone_args>()) })?;
+    if pid == 0 {
+        return Ok(Side::Child);
+    }
+    // SAFETY: the kernel has just stored a new descriptor that nobody else owns.
+    Ok(Side::Parent(pid as i32, Some(unsafe { OwnedFd::from_raw_fd(pidfd) })))
+}
+
+/// Creates a process like this one.
+pub fn fork() -> Result<Side, Errno> {
+    // SAFETY: called in the child of `clone3` alone, which has one thread and makes no other.
+    match Errno::result(unsafe { libc::fork() })? {
+        0 => Ok(Side::Child),
+        pid => Ok(Side::Parent(pid, None)),
+    }
+}

@@ -1,0 +1,37 @@
+//! Descriptors: which ones a process keeps, under which numbers.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use nix::errno::Errno;
+
+/// Numbers from here on are given by [`lift`]; those below are assigned by [`place`], so the two never meet.
+const LIFTED: RawFd = 64;
+
+/// Moves a descriptor out of the way of assigned numbers.
+pub fn lift(fd: OwnedFd) -> Result<OwnedFd, Errno> {
+    // SAFETY: F_DUPFD_CLOEXEC touches no memory; the result is a new descriptor that nobody else owns.
+    unsafe {
+        Errno::result(libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, LIFTED)).map(|raw| OwnedFd::from_raw_fd(raw))
+    }
+}
+
+/// Puts a copy of a lifted descriptor at exactly the number `to`, open across execve unless `cloexec`.
+pub fn place(from: impl AsFd, to: RawFd, cloexec: bool) -> Result<(), Errno> {
+    debug_assert!(to < LIFTED);
+    let flags = if cloexec { libc::O_CLOEXEC } else { 0 };
+    // SAFETY: dup3 touches no memory; what stood at `to` is replaced on purpose, in a process about to execute.
+    Errno::result(unsafe { libc::dup3(from.as_fd().as_raw_fd(), to, flags) }).map(drop)
+}
+
+/// A descriptor that [`place`] has put at `number`.
+pub fn placed(number: RawFd) -> BorrowedFd<'static> {
+    // SAFETY: only called for numbers placed before, which stay open until this process executes or exits.
+    unsafe { BorrowedFd::borrow_raw(number) }
+}
+
+/// Closes descriptors `first` to `last`.
+pub fn close_range(first: RawFd, last: Option<RawFd>) -> Result<(), Errno> {
+    let last = last.map_or(u32::MAX, |last| last as u32);
+    // SAFETY: touches no memory; called in a process about to execute, which uses no descriptor of the range any more.
+    Errno::result(unsafe { libc::syscall(libc::SYS_close_range, first as u32, last, 0) }).map(drop)
+}

@@ -1,0 +1,24 @@
+//! One file per kernel object, and the only place with `unsafe`.
+//!
+//! What `nix` wraps safely is used from there; here stands what it does not wrap. Functions return `Errno` or a
+//! [`SysError`](crate::SysError); their callers name the object.
+
+#![allow(unsafe_code)]
+
+pub mod caps;
+pub mod clone;
+pub mod fd;
+pub mod keyring;
+pub mod mount;
+pub mod net;
+pub mod pidfd;
+pub mod probe;
+pub mod scheduling;
+pub mod seccomp;
+pub mod signal;
+pub mod user;
+pub mod uts;
+pub mod xattr;
+
+/// Sandbox-init, built by `build.rs` from `src/sys/reaper/main.rs`.
+pub const SANDBOX_INIT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/sandbox-init"));

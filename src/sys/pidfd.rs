@@ -1,0 +1,81 @@
+//! Processes by descriptor: a pid may be recycled, a pidfd never is.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::mutation::{Defence, off};
+
+/// The real-time signal by which sandbox-init is told which signal to forward.
+const CARRIER: libc::c_int = 64;
+
+/// A process that cannot be mistaken for another.
+#[derive(Debug)]
+pub struct PidFd(OwnedFd);
+
+impl From<OwnedFd> for PidFd {
+    fn from(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+}
+
+impl AsFd for PidFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl PidFd {
+    /// This process.
+    pub fn myself() -> Result<Self, Errno> {
+        // SAFETY: pidfd_open touches no memory; the result is a new descriptor that nobody else owns.
+        unsafe {
+            let raw = Errno::result(libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0))?;
+            // A child keeps it under numbers it assigns itself.
+            super::fd::lift(OwnedFd::from_raw_fd(raw as i32)).map(Self)
+        }
+    }
+
+    /// Asks this process, if it is a sandbox-init, to send `signal` to its payload.
+    ///
+    /// A usual signal goes as itself: it needs no memory that the payload could have used up. Those that init cannot take as
+    /// data travel as the value of a queued one, which fails with EAGAIN when the payload's queue is full.
+    pub fn forward(&self, signal: i32) -> Result<(), Errno> {
+        if signal < CARRIER
+            && !off(Defence::PlainSignals)
+            && ![libc::SIGKILL, libc::SIGSTOP, libc::SIGCHLD].contains(&signal)
+        {
+            // SAFETY: without a siginfo the kernel reads no memory.
+            return Errno::result(unsafe {
+                libc::syscall(libc::SYS_pidfd_send_signal, self.0.as_raw_fd(), signal, 0, 0)
+            })
+            .map(drop);
+        }
+        // SAFETY: all-zero is a valid siginfo.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        info.si_signo = CARRIER;
+        info.si_code = libc::SI_QUEUE;
+        // The sender's pid and uid, then the value; the kernel overwrites the pid when it crosses namespaces.
+        let queued = [0, 0, signal];
+        // SAFETY: siginfo_t has 128 bytes; for SI_QUEUE the kernel's layout has these three words at offset 16.
+        unsafe { std::ptr::copy_nonoverlapping(queued.as_ptr(), (&raw mut info).cast::<i32>().add(4), queued.len()) };
+        // SAFETY: the kernel reads one siginfo, which lives here.
+        Errno::result(unsafe {
+            libc::syscall(libc::SYS_pidfd_send_signal, self.0.as_raw_fd(), CARRIER, &raw const info, 0)
+        })
+        .map(drop)
+    }
+
+    /// Whether the process has ended (it may still be a zombie).
+    pub fn has_ended(&self) -> Result<bool, Errno> {
+        poll(&mut [PollFd::new(self.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO).map(|ready| ready > 0)
+    }
+
+    /// The pid the kernel knows for this descriptor: -1 once the process is gone and reaped.
+    pub fn kernel_pid(&self) -> std::io::Result<i64> {
+        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", self.0.as_raw_fd()))?;
+        let line = info.lines().find_map(|line| line.strip_prefix("Pid:"));
+        line.and_then(|pid| pid.trim().parse().ok()).ok_or_else(|| std::io::Error::from_raw_os_error(libc::ENODATA))
+    }
+}

@@ -1,0 +1,34 @@
+//! Signal dispositions, which execve does not reset when they are "ignore".
+
+use nix::errno::Errno;
+use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
+
+/// Gives every signal its default disposition: a Rust program ignores SIGPIPE, a shell may have ignored more.
+pub fn reset_dispositions() -> Result<(), Errno> {
+    // The kernel's struct: handler (SIG_DFL), flags, restorer, mask. The C library would refuse 32 and 33, its own.
+    let default = [0usize; 4];
+    for signal in (1..=64).filter(|signal| ![libc::SIGKILL, libc::SIGSTOP].contains(signal)) {
+        // SAFETY: the kernel reads 32 bytes, which live here, and installs no handler.
+        Errno::result(unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), 0, 8) })?;
+    }
+    Ok(())
+}
+
+/// Blocks every signal.
+pub fn block_all() -> Result<(), Errno> {
+    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), None)
+}
+
+/// Blocks none.
+pub fn unblock_all() -> Result<(), Errno> {
+    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)
+}
+
+/// A signal's name: `SIGKILL`, `SIGRTMIN+3`.
+pub fn name(signal: i32) -> String {
+    match nix::sys::signal::Signal::try_from(signal) {
+        Ok(known) => known.as_str().to_owned(),
+        Err(_) if signal >= 34 => format!("SIGRTMIN+{}", signal - 34).replace("SIGRTMIN+0", "SIGRTMIN"),
+        Err(_) => format!("SIG{signal}"),
+    }
+}
