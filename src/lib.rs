@@ -1,5 +1,6 @@
 //! # taskman: run any Linux command, contained, and prove it
 
+pub mod cgroup;
 pub mod error;
 pub mod mutation;
 pub mod sys;

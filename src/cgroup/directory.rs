@@ -1,0 +1,108 @@
+//! One group's directory: made with its lock, waited for, removed. The lock is what tells the living from the dead, so how
+//! it is taken is the whole of the agreement between a launcher and a sweeper.
+
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, OFlag};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::stat::Mode;
+use nix::sys::uio::pread;
+use nix::unistd::{UnlinkatFlags, mkdir, unlinkat};
+
+use super::file;
+use crate::error::{Context, SysError};
+use crate::sys::fd;
+
+/// Times a sweeper may win the race for a directory that was just made.
+const CREATE_ATTEMPTS: usize = 8;
+
+pub(super) fn make(path: &Path) -> Result<(), SysError> {
+    mkdir(path, Mode::from_bits_truncate(0o755)).map_err(|errno| {
+        let error = SysError::new("mkdir", path.display().to_string(), errno);
+        match errno {
+            Errno::EROFS => error.hint("cgroupfs is mounted read-only; in a container, start it privileged"),
+            Errno::EACCES | Errno::EPERM => error.hint("needs root and a delegated cgroup; see taskman doctor"),
+            Errno::EAGAIN => error.hint("cgroup.max.descendants of a parent is reached"),
+            _ => error,
+        }
+    })
+}
+
+/// Makes the version 2 directory and takes its lock. A sweeper that looks between the two finds an unlocked, empty group
+/// and removes it: then the lock is not to be had, or it is of a directory that is no longer there.
+pub(super) fn make_locked(path: &Path, name: &str) -> Result<(File, OwnedFd), SysError> {
+    for _ in 0..CREATE_ATTEMPTS {
+        make(path)?;
+        let Ok(dir) = File::open(path) else { continue };
+        // A child of the launcher keeps it under numbers it assigns itself.
+        let dir = File::from(fd::lift(dir.into()).on("fcntl", path.display().to_string())?);
+        if dir.try_lock().is_err() {
+            // Wait for the sweeper to finish, so that the name is free again.
+            dir.lock().on("flock", path.display().to_string())?;
+        }
+        if let Ok(events) = linked(&dir, name) {
+            return Ok((dir, events));
+        }
+    }
+    Err(SysError::new("flock", path.display().to_string(), Errno::EAGAIN)
+        .hint("another taskman keeps sweeping it away"))
+}
+
+/// Fails unless the directory is still in the tree. Its link count does not tell on cgroupfs; its files do, and this one
+/// is needed anyway.
+pub(super) fn linked(dir: &File, name: &str) -> Result<OwnedFd, SysError> {
+    file::open(dir, name, "cgroup.events", OFlag::O_RDONLY)
+}
+
+pub(super) fn is_populated(events: &OwnedFd, name: &str) -> Result<bool, SysError> {
+    let mut text = [0; 128];
+    // Always from the start: that is what arms the next poll.
+    match pread(events, &mut text, 0) {
+        Ok(n) => Ok(file::keyed(&String::from_utf8_lossy(&text[..n]), "populated") != Some(0)),
+        // A removed group holds nothing.
+        Err(Errno::ENODEV) => Ok(false),
+        Err(errno) => Err(SysError::new("read", format!("cgroup.events of {name}"), errno)),
+    }
+}
+
+pub(super) fn wait_empty(events: &OwnedFd, name: &str, timeout: Duration) -> Result<bool, SysError> {
+    let deadline = Instant::now() + timeout;
+    while is_populated(events, name)? {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(false);
+        }
+        // Rounded up: a wait of no milliseconds would spin.
+        let wait = PollTimeout::try_from(left.as_millis() as u64 + 1).unwrap_or(PollTimeout::MAX);
+        match poll(&mut [PollFd::new(events.as_fd(), PollFlags::POLLPRI)], wait) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(errno) => return Err(SysError::new("poll", format!("cgroup.events of {name}"), errno)),
+        }
+    }
+    Ok(true)
+}
+
+/// Removes one directory; one that is gone is as good.
+pub(super) fn remove_dir(path: &Path, events: &OwnedFd, deadline: Instant) -> Result<(), SysError> {
+    loop {
+        match unlinkat(AT_FDCWD, path, UnlinkatFlags::RemoveDir) {
+            Ok(()) | Err(Errno::ENOENT) => return Ok(()),
+            Err(Errno::EBUSY) if Instant::now() < deadline => {
+                let name = path.display().to_string();
+                if wait_empty(events, &name, deadline.saturating_duration_since(Instant::now()))? {
+                    // Empty, yet busy: an exiting task is let go a moment after the event. Give it that moment.
+                    let _ = poll(&mut [], PollTimeout::from(1u8));
+                }
+            }
+            Err(Errno::EBUSY) => {
+                let error = SysError::new("rmdir", path.display().to_string(), Errno::EBUSY);
+                return Err(error.hint("processes are still in it; see its cgroup.procs"));
+            }
+            Err(errno) => return Err(SysError::new("rmdir", path.display().to_string(), errno)),
+        }
+    }
+}
