@@ -3,6 +3,7 @@
 pub mod cgroup;
 pub mod error;
 pub mod mutation;
+pub mod sandbox;
 pub mod sys;
 pub mod task;
 

@@ -1,0 +1,3 @@
+//! The sandbox.
+
+pub mod seccomp;

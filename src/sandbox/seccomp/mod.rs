@@ -1,0 +1,72 @@
+//! The system calls a task may make: a table in code, compiled to a filter, printed as a page.
+//!
+//! Reading the policy must not need reading a program, so it is data ([`table`]): call, rule, why. What is not
+//! in the table does not exist for the payload: unknown numbers, which includes every x32 number, answer ENOSYS, so
+//! that a probe for a newer call falls back instead of dying. A foreign architecture is killed: its numbers mean
+//! other calls.
+//!
+//! Nothing here depends on the build profile or on the host: the same filter everywhere, or the tests prove nothing.
+//!
+//! | file | why it exists |
+//! |---|---|
+//! | [`table`] | the policy: every call of x86_64 Linux, once |
+//! | [`condition`] | what of a call's arguments a rule looks at |
+//! | [`compile`] | from rows to a classic BPF search tree |
+//! | [`page`] | from rows to `docs/seccomp.md` |
+
+pub mod compile;
+pub mod condition;
+pub mod page;
+pub mod table;
+
+#[cfg(test)]
+mod machine;
+#[cfg(test)]
+mod tests;
+
+use condition::Condition;
+
+/// What happens to one system call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    /// The kernel decides, as without a filter.
+    Allow,
+    /// The kernel decides when the condition holds; EPERM otherwise.
+    AllowIf(&'static Condition),
+    /// EPERM: known, and not for a task.
+    Refuse,
+    /// ENOSYS: the caller has a fallback for kernels without the call, and takes it.
+    NoSys,
+    /// Returns 0 and does nothing.
+    Pretend,
+}
+
+/// One system call and its rule.
+#[derive(Debug, Clone, Copy)]
+pub struct Row {
+    /// The x86_64 number.
+    pub nr: u32,
+    /// The name, as the kernel's table has it.
+    pub name: &'static str,
+    /// What happens.
+    pub rule: Rule,
+    /// Why, where the group's reason does not say it all.
+    pub why: &'static str,
+}
+
+/// Calls that stand together because one reason decides about them.
+#[derive(Debug, Clone, Copy)]
+pub struct Group {
+    /// A heading.
+    pub title: &'static str,
+    /// The reason.
+    pub why: &'static str,
+    /// The calls.
+    pub rows: &'static [Row],
+}
+
+/// The payload's filter.
+pub fn payload() -> Vec<libc::sock_filter> {
+    let rows: Vec<Row> = table::rows().copied().collect();
+    compile::compile(&rows)
+}

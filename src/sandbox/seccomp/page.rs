@@ -1,0 +1,54 @@
+//! The policy as a page, so that the page cannot say something else than the code.
+
+use std::fmt::Write as _;
+
+use super::table::{INIT_TABLE, PAYLOAD};
+use super::{Row, Rule};
+
+const HEAD: &str = "\
+# System calls in a task
+
+This page is generated from `src/sandbox/seccomp/table.rs`; `tests/seccomp_docs.rs` fails when they differ
+(regenerate with `UPDATE_DOCS=1 cargo test --test seccomp_docs`).
+
+The filter is on before the payload's first instruction, in every thread and child, and cannot be taken off.
+It is the same in every build profile and on every host.
+
+- A number that is not on this page answers ENOSYS. That includes every x32 number (bit 30 set).
+- A call of another architecture (32-bit `int 0x80`, for one) kills the process with SIGSYS: its numbers mean other calls.
+- *allowed* means that the kernel decides as it would without a filter; *EPERM* and *ENOSYS* are the caller's errno;
+  *returns 0* means success without effect. A condition that does not hold is EPERM.
+- Conditions look at the bits that the kernel reads: an `int` argument counts with its low 32 bits, whatever the upper
+  32 hold.
+";
+
+/// `docs/seccomp.md`.
+pub fn markdown() -> String {
+    let mut page = String::from(HEAD);
+    for group in PAYLOAD {
+        section(&mut page, group.title, group.why, group.rows);
+    }
+    let why = "sandbox-init (PID 1 of the task) puts a filter of its own on itself once the payload is started. \
+               Everything that is not listed here kills it, and with it the task.";
+    section(&mut page, "Sandbox-init", why, INIT_TABLE);
+    page
+}
+
+fn section(page: &mut String, title: &str, why: &str, rows: &[Row]) {
+    // Writing to a String cannot fail.
+    let _ = write!(page, "\n## {title}\n\n{why}\n\n| calls | rule | why |\n|---|---|---|\n");
+    for alike in rows.chunk_by(|a, b| a.rule == b.rule && a.why == b.why) {
+        let names: Vec<String> = alike.iter().map(|row| format!("`{}` {}", row.name, row.nr)).collect();
+        let _ = writeln!(page, "| {} | {} | {} |", names.join(", "), rule(alike[0].rule), alike[0].why);
+    }
+}
+
+fn rule(rule: Rule) -> String {
+    match rule {
+        Rule::Allow => "allowed".into(),
+        Rule::AllowIf(condition) => format!("allowed if: {}", condition.text),
+        Rule::Refuse => "EPERM".into(),
+        Rule::NoSys => "ENOSYS".into(),
+        Rule::Pretend => "returns 0".into(),
+    }
+}
