@@ -1,10 +1,53 @@
 //! # taskman: run any Linux command, contained, and prove it
+//!
+//! ```text
+//!  taskman run ──▶ Launcher::start ──clone3: into cgroup + six namespaces──▶ sandbox-init (pid 1) ──fork──▶ payload (pid 2)
+//!  (root, one thread)     │                                                        │ reaps, forwards           │ stdin, stdout, stderr
+//!        ▲                └──▶ cgroup (limits), uid (pool)                         │                           │
+//!        └── Task::wait ◀── exit status over a pipe ◀──────────────────────────────┘     pipes ◀───────────────┘
+//!               │
+//!               └──▶ end: cgroup.kill, wait until empty, remove ──▶ prove: ask the kernel what is left ──▶ Report
+//! ```
+//!
+//! The folders stand in the order the data flows:
+//!
+//! | module | why it exists |
+//! |---|---|
+//! | [`task`] | pure data: what to run, its limits, what came of it |
+//! | [`cli`] | the `taskman` command; uses nothing but this library's public API |
+//! | [`doctor`] | what this host can enforce, in words that `taskman run` repeats when it refuses |
+//! | [`launch`] | the privileged parent: place, create, supervise, end, prove |
+//! | [`cgroup`] | control groups of either layout behind one table |
+//! | [`sandbox`] | the child's side: the ordered list of confinement steps |
+//! | [`sys`] | one file per kernel object; the only place with `unsafe` |
+//!
+//! # Example
+//!
+//! ```no_run
+//! use taskman::{Launcher, TaskSpec};
+//!
+//! let launcher = Launcher::open()?;
+//! let spec = TaskSpec::new("sh", ["-c", "echo hello; exit 3"])?;
+//! let task = launcher.start(spec)?;
+//! let report = task.wait(|_stream, bytes| print!("{}", String::from_utf8_lossy(bytes)))?;
+//! assert_eq!(report.outcome.exit_code, Some(3));
+//! assert!(report.containment.is_proven());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+compile_error!("taskman's system call table and sandbox-init are written for x86_64 Linux");
 
 pub mod cgroup;
+pub mod cli;
+pub mod doctor;
 pub mod error;
+pub mod launch;
 pub mod mutation;
 pub mod sandbox;
 pub mod sys;
 pub mod task;
 
 pub use error::{StartError, SysError};
+pub use launch::{Launcher, Task};
+pub use task::{limits::Limits, outcome::Outcome, report::Report, spec::TaskSpec};

@@ -1,0 +1,5 @@
+//! The `taskman` command.
+
+fn main() -> std::process::ExitCode {
+    taskman::cli::main()
+}

@@ -1,0 +1,178 @@
+//! Everything that is asked of the host, asked in one place, so that the judgements are plain functions.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::sys::resource::{Resource, getrlimit};
+use nix::unistd::{AccessFlags, access};
+
+use super::Options;
+use crate::cgroup::{Controller, Devices, Layout, LayoutError, device};
+use crate::error::SysError;
+use crate::launch::UidRange;
+use crate::sys::probe;
+
+/// Namespaces that a sandbox is made of.
+pub(super) const NAMESPACES: [&str; 7] = ["pid", "mnt", "ipc", "uts", "net", "cgroup", "time"];
+/// Settings that are looked at.
+pub(super) const SYSCTLS: [&str; 10] = [
+    "fs.protected_symlinks",
+    "fs.protected_hardlinks",
+    "fs.protected_fifos",
+    "fs.protected_regular",
+    "fs.suid_dumpable",
+    "kernel.core_pattern",
+    "kernel.pid_max",
+    "net.core.tstamp_allow_data",
+    "kernel.unprivileged_bpf_disabled",
+    "user.max_user_namespaces",
+];
+
+/// Who taskman is, and which numbers are taken.
+#[derive(Debug, Default, Clone)]
+#[allow(missing_docs)] // named as the kernel and the files are
+pub struct Identity {
+    pub euid: u32,
+    pub effective_capabilities: u64,
+    pub uid_map: String,
+    pub passwd: String,
+    pub group: String,
+    pub subuid: String,
+    pub subgid: String,
+}
+
+/// What the host says of itself.
+#[derive(Debug)]
+pub struct Facts {
+    /// The kernel's release.
+    pub release: String,
+    /// System calls that are refused.
+    pub refused_calls: Vec<(&'static str, Errno)>,
+    /// Each of [`NAMESPACES`]: whether it exists, and how many there may be.
+    pub namespaces: Vec<(&'static str, bool, Option<u64>)>,
+    /// Actions that a filter can take; none if there are no filters.
+    pub seccomp_actions: Option<String>,
+    /// The control groups.
+    pub layout: Result<Layout, LayoutError>,
+    /// Group directories that cannot be written, with the reason.
+    pub unwritable: Vec<(PathBuf, Errno)>,
+    /// Disks behind the paths.
+    pub devices: Result<Devices, SysError>,
+    /// Most open files that a process here can have.
+    pub nofile_hard: u64,
+    /// Who and which numbers.
+    pub identity: Identity,
+    /// Processes with a task uid that are in no task's group: pid and uid.
+    pub strangers: Vec<(u32, u32)>,
+    /// Values of [`SYSCTLS`] that exist.
+    pub sysctls: BTreeMap<&'static str, String>,
+    /// Signs of a container, and whether the pid and cgroup namespaces are the host's first ones.
+    pub container: (Vec<String>, bool),
+}
+
+impl Facts {
+    /// Asks.
+    pub fn gather(options: &Options) -> Self {
+        let layout = Layout::detect();
+        Self {
+            release: text("/proc/sys/kernel/osrelease"),
+            refused_calls: probe::refused_calls(),
+            namespaces: NAMESPACES.map(namespace).to_vec(),
+            seccomp_actions: fs::read_to_string("/proc/sys/kernel/seccomp/actions_avail").ok(),
+            unwritable: layout.as_ref().map(unwritable).unwrap_or_default(),
+            layout,
+            devices: device::behind(&options.paths),
+            nofile_hard: nofile_hard(),
+            identity: Identity::gather(),
+            strangers: strangers(options.uids),
+            sysctls: SYSCTLS.into_iter().filter_map(|name| Some((name, sysctl(name)?))).collect(),
+            container: (container_signs(), first_namespaces()),
+        }
+    }
+}
+
+impl Identity {
+    /// Asks; cheap enough for every start.
+    pub fn gather() -> Self {
+        let status = text("/proc/self/status");
+        let capabilities = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+        Self {
+            euid: nix::unistd::geteuid().as_raw(),
+            effective_capabilities: capabilities.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0),
+            uid_map: text("/proc/self/uid_map"),
+            passwd: text("/etc/passwd"),
+            group: text("/etc/group"),
+            subuid: text("/etc/subuid"),
+            subgid: text("/etc/subgid"),
+        }
+    }
+}
+
+/// Most open files that a process here can have.
+pub(super) fn nofile_hard() -> u64 {
+    getrlimit(Resource::RLIMIT_NOFILE).map(|(_, hard)| hard).unwrap_or(0)
+}
+
+/// A file's text; what cannot be read says nothing.
+fn text(path: &str) -> String {
+    // Files of proc have no size to go by; with room from the start they take one read, not one per doubling.
+    let mut bytes = Vec::with_capacity(4096);
+    match File::open(path).and_then(|mut file| file.read_to_end(&mut bytes)) {
+        Ok(_) => String::from_utf8_lossy(&bytes).into_owned(),
+        Err(_) => String::new(),
+    }
+}
+
+fn sysctl(name: &str) -> Option<String> {
+    let value = fs::read_to_string(format!("/proc/sys/{}", name.replace('.', "/"))).ok()?;
+    Some(value.trim().to_owned())
+}
+
+fn namespace(name: &'static str) -> (&'static str, bool, Option<u64>) {
+    let exists = Path::new("/proc/self/ns").join(name).symlink_metadata().is_ok();
+    (name, exists, sysctl(&format!("user.max_{name}_namespaces")).and_then(|max| max.parse().ok()))
+}
+
+fn unwritable(layout: &Layout) -> Vec<(PathBuf, Errno)> {
+    let carried = Controller::ALL.into_iter().filter_map(|controller| layout.hierarchy(controller));
+    let mut dirs: Vec<&PathBuf> = carried.chain([layout.base()]).map(|hierarchy| &hierarchy.dir).collect();
+    dirs.sort();
+    dirs.dedup();
+    let refused = |dir: &PathBuf| Some((dir.clone(), access(dir, AccessFlags::W_OK).err()?));
+    dirs.into_iter().filter_map(refused).collect()
+}
+
+/// Processes with a uid of the range that run in no task's group.
+fn strangers(uids: UidRange) -> Vec<(u32, u32)> {
+    let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter_map(|pid| {
+        let status = text(&format!("/proc/{pid}/status"));
+        let numbers = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+        let uid = numbers.split_whitespace().filter_map(|n| n.parse().ok()).find(|uid| uids.contains(*uid))?;
+        let of_a_task = text(&format!("/proc/{pid}/cgroup")).contains("/taskman-");
+        (!of_a_task).then_some((pid, uid))
+    })
+    .collect()
+}
+
+fn container_signs() -> Vec<String> {
+    let files = ["/.dockerenv", "/run/.containerenv", "/run/systemd/container"];
+    let mut signs: Vec<String> =
+        files.into_iter().filter(|path| Path::new(path).exists()).map(|path| format!("{path} exists")).collect();
+    let environment = text("/proc/1/environ");
+    signs.extend(environment.split('\0').find(|pair| pair.starts_with("container=")).map(|p| format!("pid 1 has {p}")));
+    signs
+}
+
+/// The kernel numbers its first namespaces the same on every host.
+fn first_namespaces() -> bool {
+    let is = |name: &str, number: u64| {
+        let link = fs::read_link(format!("/proc/self/ns/{name}"));
+        link.is_ok_and(|link| link == Path::new(&format!("{name}:[{number}]")))
+    };
+    is("pid", 0xEFFF_FFFC) && is("cgroup", 0xEFFF_FFFB) && is("user", 0xEFFF_FFFD)
+}

@@ -1,0 +1,109 @@
+//! Who taskman is, and whether the numbers it gives to tasks belong to anyone.
+
+use super::Finding;
+use super::facts::{Facts, Identity};
+use crate::launch::UidRange;
+
+/// What taskman says when it is not root, in the doctor and at every start.
+pub const NOT_ROOT: &str = "root: not root; only root can make namespaces, groups and a uid for a task that nothing else has; fix: sudo taskman …";
+
+/// Capabilities that a start and a stop use, with their numbers: found by taking each away. CAP_SYS_RESOURCE is not among
+/// them.
+const CAPABILITIES: [(&str, u8, &str); 9] = [
+    ("CAP_DAC_OVERRIDE", 1, "write to files of groups and namespaces"),
+    ("CAP_KILL", 5, "signal the task when it is to stop"),
+    ("CAP_SETGID", 6, "become the task's group"),
+    ("CAP_SETUID", 7, "become the task's user"),
+    ("CAP_SETPCAP", 8, "drop what is left for good"),
+    ("CAP_NET_ADMIN", 12, "bring the task's loopback up"),
+    ("CAP_SYS_ADMIN", 21, "make namespaces, mounts and groups"),
+    ("CAP_SYS_TIME", 25, "hide the host's uptime"),
+    ("CAP_MKNOD", 27, "make the task's devices"),
+];
+
+pub(super) fn judge(facts: &Facts, uids: UidRange) -> Vec<Finding> {
+    let identity = &facts.identity;
+    vec![
+        root(identity),
+        capabilities(identity),
+        mapped(identity, uids),
+        allocated(identity, uids),
+        unused(&facts.strangers, uids),
+    ]
+}
+
+pub(super) fn root(identity: &Identity) -> Finding {
+    let why = "only root can make namespaces, groups and a uid for a task that nothing else has";
+    match identity.euid {
+        0 => Finding::ok("root", "root", why),
+        _ => Finding::ok("root", "not root", why).missing("sudo taskman …"),
+    }
+}
+
+pub(super) fn capabilities(identity: &Identity) -> Finding {
+    let lacking = CAPABILITIES.iter().filter(|(_, bit, _)| identity.effective_capabilities & (1 << bit) == 0);
+    let lacking: Vec<_> = lacking.map(|(name, _, what)| format!("{name} (to {what})")).collect();
+    let why = "setting a sandbox up takes them; the task itself gets none";
+    match lacking.is_empty() {
+        true => Finding::ok("capabilities", format!("all {} that are needed", CAPABILITIES.len()), why),
+        false => Finding::ok("capabilities", format!("without {}", lacking.join(", ")), why)
+            .missing("run as root; in a container, start it with --privileged or --cap-add each of them"),
+    }
+}
+
+/// In a user namespace, root may have no such uids to give.
+pub(super) fn mapped(identity: &Identity, uids: UidRange) -> Finding {
+    let why = "a task runs under a uid of the range, which must exist in this user namespace";
+    let last = u64::from(uids.first) + u64::from(uids.count) - 1;
+    let covers = |line: &str| {
+        let mut numbers = line.split_whitespace().filter_map(|n| n.parse::<u64>().ok());
+        let (first, _, count) = (numbers.next()?, numbers.next()?, numbers.next()?);
+        Some(first <= u64::from(uids.first) && last < first + count)
+    };
+    match identity.uid_map.lines().any(|line| covers(line) == Some(true)) {
+        true => Finding::ok("uid map", format!("{}:{} can be used here", uids.first, uids.count), why),
+        false => Finding::ok("uid map", format!("{}:{} is not mapped here", uids.first, uids.count), why)
+            .missing("run outside the user namespace, or give --uid-range FIRST:COUNT from /proc/self/uid_map"),
+    }
+}
+
+/// No account and no subordinate range may overlap the tasks' uids.
+pub(super) fn allocated(identity: &Identity, uids: UidRange) -> Finding {
+    let why = "a task whose uid is somebody's could touch what is theirs";
+    let (first, end) = (u64::from(uids.first), u64::from(uids.first) + u64::from(uids.count));
+    // passwd and group hold single numbers in the third field, subuid and subgid a first number and a count.
+    let files = [
+        ("/etc/passwd", &identity.passwd, false),
+        ("/etc/group", &identity.group, false),
+        ("/etc/subuid", &identity.subuid, true),
+        ("/etc/subgid", &identity.subgid, true),
+    ];
+    let taken = files.into_iter().flat_map(|(file, text, range)| {
+        text.lines().filter_map(move |line| {
+            let mut fields = line.split(':');
+            let name = fields.next()?;
+            let (second, third) = (fields.next()?, fields.next()?.trim().parse::<u64>().ok()?);
+            let (from, count) = if range { (second.trim().parse::<u64>().ok()?, third) } else { (third, 1) };
+            (from < end && first < from.saturating_add(count)).then(|| format!("{name} of {file}"))
+        })
+    });
+    let taken: Vec<_> = taken.collect();
+    match taken.is_empty() {
+        true => Finding::ok("uid range", format!("{}:{} belongs to no account", uids.first, uids.count), why),
+        false => Finding::ok("uid range", format!("{}:{} overlaps {}", uids.first, uids.count, taken.join(", ")), why)
+            .missing("give --uid-range FIRST:COUNT, or TASKMAN_UID_RANGE, that no account has"),
+    }
+}
+
+fn unused(strangers: &[(u32, u32)], uids: UidRange) -> Finding {
+    let why = "a uid that runs something else is passed over, so fewer are left for tasks";
+    if strangers.is_empty() {
+        return Finding::ok("uid use", "no process outside a task has a uid of the range", why);
+    }
+    let named: Vec<_> = strangers.iter().take(5).map(|(pid, uid)| format!("process {pid} has uid {uid}")).collect();
+    let finding = Finding::ok("uid use", named.join(", "), why);
+    match strangers.len() as u64 >= u64::from(uids.count) {
+        true => finding.missing("end these processes, or give another --uid-range"),
+        false => finding.reduced("end these processes, or give another --uid-range"),
+    }
+}

@@ -1,0 +1,134 @@
+//! Whether each limit can be enforced here, controller by controller.
+
+use super::Finding;
+use super::facts::Facts;
+use crate::cgroup::{Controller, Devices, Kind, Layout, LayoutError};
+use crate::error::SysError;
+use crate::task::limits::Limits;
+
+pub(super) fn judge(facts: &Facts, limits: &Limits) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    match &facts.layout {
+        Ok(layout) => {
+            findings.push(shape(layout));
+            findings.push(writable(facts));
+            findings.extend(controllers(layout));
+            findings.push(io(layout, &facts.devices));
+        }
+        Err(error) => findings.push(no_layout(error)),
+    }
+    findings.push(nofile(facts.nofile_hard, limits.nofile));
+    findings
+}
+
+fn shape(layout: &Layout) -> Finding {
+    let seen = format!("{}; tasks go under {}", layout.kind(), layout.base().dir.display());
+    Finding::ok("cgroups", seen, "a task is placed, limited, killed and proven gone by its control group")
+}
+
+/// No group can be made: the error has all the words.
+pub(super) fn no_layout(error: &LayoutError) -> Finding {
+    let text = error.to_string();
+    let (seen, fix) = text.split_once("; fix: ").unwrap_or((&text, "mount /proc and /sys/fs/cgroup"));
+    Finding::ok("cgroups", seen, "without a control group nothing of a task can be limited or proven gone").missing(fix)
+}
+
+fn writable(facts: &Facts) -> Finding {
+    let why = "each task gets a group of its own below these directories";
+    if facts.unwritable.is_empty() {
+        return Finding::ok("cgroup access", "groups can be made", why);
+    }
+    let refused: Vec<_> =
+        facts.unwritable.iter().map(|(dir, errno)| format!("{} ({errno:?})", dir.display())).collect();
+    Finding::ok("cgroup access", format!("not writable: {}", refused.join(", ")), why)
+        .missing("run as root; in a container, start it privileged, or: mount -o remount,rw /sys/fs/cgroup")
+}
+
+/// Every controller but io, which needs the disks too.
+pub(super) fn controllers(layout: &Layout) -> Vec<Finding> {
+    let but_io = Controller::ALL.into_iter().filter(|controller| *controller != Controller::Io);
+    but_io.map(|controller| self::controller(layout, controller)).collect()
+}
+
+fn controller(layout: &Layout, controller: Controller) -> Finding {
+    let why = match controller {
+        Controller::Memory => "without it a task can take all of the host's memory",
+        Controller::Swap => "without it a task gets around its memory limit by swapping",
+        Controller::Cpu => "without it a task can take every processor",
+        Controller::Pids => "without it a fork bomb takes every process id of the host",
+        Controller::Io => "without it a task can take a disk's whole bandwidth",
+    };
+    let name = match controller {
+        Controller::Memory => "limit memory",
+        Controller::Swap => "limit swap",
+        Controller::Cpu => "limit cpu",
+        Controller::Pids => "limit pids",
+        Controller::Io => "limit io",
+    };
+    if layout.missing().contains(&controller) {
+        let seen = match controller {
+            Controller::Swap => "the host has swap, and the memory controller does not count it".to_owned(),
+            _ => format!("no {} controller for {}", controller.v1_name(), layout.base().cgroup),
+        };
+        return Finding::ok(name, seen, why).missing(fix(layout, controller));
+    }
+    let seen = match (layout.is_v1(controller), controller) {
+        (true, _) => format!("enforced by {} of version 1", controller.v1_name()),
+        (false, _) => "enforced by version 2".to_owned(),
+    };
+    Finding::ok(name, seen, why)
+}
+
+fn fix(layout: &Layout, controller: Controller) -> String {
+    match (layout.kind(), controller) {
+        (_, Controller::Swap) => "swapoff -a, or boot with swapaccount=1".to_owned(),
+        (Kind::V2, _) => {
+            let name = controller.v2_name();
+            format!(
+                "systemd-run --scope -p Delegate=yes taskman run …, or as the manager of the groups above: echo +{name} > cgroup.subtree_control in each of them; boot without cgroup_disable={name}"
+            )
+        }
+        (Kind::Hybrid, _) => {
+            let name = controller.v1_name();
+            format!(
+                "mount -o X-mount.mkdir,{name} -t cgroup cgroup /sys/fs/cgroup/{name}; boot without cgroup_disable={name}"
+            )
+        }
+    }
+}
+
+/// The io limit needs the controller, and a disk to put it on.
+pub(super) fn io(layout: &Layout, devices: &Result<Devices, SysError>) -> Finding {
+    let finding = controller(layout, Controller::Io);
+    if finding.blocks {
+        return finding;
+    }
+    let how = match layout.is_v1(Controller::Io) {
+        true => {
+            "blkio of version 1, which throttles reads and direct writes only; that leaves nothing unenforced while no writable disk is in the sandbox"
+        }
+        false => "version 2",
+    };
+    let no_disk = "put the path on a local disk, leave out that --bind-ro, or accept it with --no-strict";
+    match devices {
+        Ok(devices) if devices.unenforceable.is_empty() => {
+            let disks: Vec<_> = devices.disks.iter().map(ToString::to_string).collect();
+            let seen = match disks.as_slice() {
+                [] => "no disk is in the sandbox".to_owned(),
+                disks => format!("enforced on {} by {how}", disks.join(", ")),
+            };
+            Finding { seen, ..finding }
+        }
+        Ok(devices) => Finding { seen: devices.unenforceable.join(", "), ..finding }.missing(no_disk),
+        Err(error) => Finding { seen: error.to_string(), ..finding }.missing(no_disk),
+    }
+}
+
+pub(super) fn nofile(hard: u64, asked: u64) -> Finding {
+    let why = "a limit above the hard one cannot be set without a privilege that taskman does not need otherwise";
+    let finding = Finding::ok("limit nofile", format!("{asked} asked, hard limit {hard}"), why);
+    match asked <= hard {
+        true => finding,
+        false => finding.missing(format!("--nofile {hard}, or raise the hard limit: ulimit -Hn {asked}")),
+    }
+}

@@ -1,0 +1,77 @@
+//! Settings of the host that a sandbox leans on, or that people expect it to.
+//!
+//! Most are told for the record: the task is held by its namespaces, uid, filter and mounts, whatever these say.
+
+use super::Finding;
+use super::facts::{Facts, SYSCTLS};
+
+pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
+    let settings = SYSCTLS.into_iter().filter_map(|name| Some(setting(name, facts.sysctls.get(name)?)));
+    settings.chain([container(&facts.container.0, facts.container.1)]).collect()
+}
+
+fn setting(name: &str, value: &str) -> Finding {
+    let (why, reduced, better) = match name {
+        "kernel.core_pattern" => (
+            "a handler behind a pipe or socket is started on the host, outside the sandbox, for what crashes inside; taskman forbids cores, but a handler is one more program that reads hostile data as root",
+            value.starts_with(['|', '@']),
+            "core",
+        ),
+        "fs.suid_dumpable" => (
+            "1 makes processes that changed their uid readable to that uid; init undoes it for itself, but later than the kernel would",
+            value == "1",
+            "0",
+        ),
+        "fs.protected_symlinks" => (
+            "root writes the --report file; in a directory that others can write to, this keeps it from following their links. Tasks cannot reach one",
+            value == "0",
+            "1",
+        ),
+        "fs.protected_regular" | "fs.protected_fifos" => (
+            "root writes the --report file; in a directory that others can write to, this keeps it from opening theirs. Tasks cannot reach one",
+            value == "0",
+            "1",
+        ),
+        "fs.protected_hardlinks" => {
+            ("tasks have no writable directory on the host's disks: nothing depends on it", false, "1")
+        }
+        "user.max_user_namespaces" => {
+            ("tasks cannot make user namespaces, the filter refuses: nothing depends on it", false, "")
+        }
+        "kernel.unprivileged_bpf_disabled" => {
+            ("tasks cannot call bpf, the filter refuses: nothing depends on it", false, "1")
+        }
+        "net.core.tstamp_allow_data" => (
+            "1 lets a task have copies of what it sends put back into its sockets, in memory that is charged to nobody: about 160 KB per socket, beside its memory limit",
+            value == "1",
+            "0",
+        ),
+        "kernel.pid_max" => (
+            "all tasks together share this many process ids with the host",
+            value.parse().is_ok_and(|n: u64| n < 4096),
+            "4194304",
+        ),
+        _ => ("", false, ""),
+    };
+    let finding = Finding::ok(name, value, why);
+    if reduced { finding.reduced(format!("sysctl -w {name}={better}")) } else { finding }
+}
+
+fn container(signs: &[String], first_namespaces: bool) -> Finding {
+    let why = "whoever runs the container can stop, freeze and limit taskman with all its tasks, and the proof covers what can be seen from inside it";
+    match (signs, first_namespaces) {
+        ([], true) => Finding::ok("container", "no", why),
+        // Images of virtual machines are often made from those of containers.
+        (signs, true) => Finding::ok(
+            "container",
+            format!("no: {}, but pid, cgroup and user namespaces are the host's", signs.join(", ")),
+            why,
+        ),
+        (signs, false) => {
+            let namespaces = "the pid, cgroup or user namespace is not the host's".to_owned();
+            let seen: Vec<_> = signs.iter().cloned().chain([namespaces]).collect();
+            Finding::ok("container", format!("yes: {}", seen.join(", ")), why)
+                .reduced("run taskman on the host, or in a virtual machine; else start the container with --privileged --cgroupns=private")
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Judgements over made-up hosts, and the examination of this one.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+
+use super::facts::{Identity, NAMESPACES};
+use super::*;
+use crate::cgroup::device;
+use crate::cgroup::{Controller, Device, Devices};
+use crate::error::SysError;
+
+const V2: &str = "29 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw";
+const MEMORY_V1: &str = "30 23 0:27 / /cg/memory rw - cgroup cgroup rw,memory";
+const BLKIO_V1: &str = "31 23 0:28 / /cg/blkio rw - cgroup cgroup rw,blkio";
+
+/// A host on which all is well.
+fn healthy() -> Facts {
+    let values = [
+        ("fs.protected_symlinks", "1"),
+        ("fs.protected_hardlinks", "1"),
+        ("fs.protected_fifos", "1"),
+        ("fs.protected_regular", "2"),
+        ("fs.suid_dumpable", "0"),
+        ("kernel.core_pattern", "core"),
+        ("kernel.pid_max", "4194304"),
+        ("kernel.unprivileged_bpf_disabled", "2"),
+        ("user.max_user_namespaces", "0"),
+    ];
+    Facts {
+        release: "6.8.0-1-amd64\n".into(),
+        refused_calls: Vec::new(),
+        namespaces: NAMESPACES.map(|name| (name, true, Some(96343))).to_vec(),
+        seccomp_actions: Some("kill_process kill_thread trap errno user_notif trace log allow\n".into()),
+        layout: Layout::parse(V2, "0::/\n"),
+        unwritable: Vec::new(),
+        devices: Ok(Devices { disks: vec![Device { major: 254, minor: 0 }], unenforceable: Vec::new() }),
+        nofile_hard: 1 << 20,
+        identity: Identity {
+            euid: 0,
+            effective_capabilities: 0x1ff_feff_ffff, // all but CAP_SYS_RESOURCE
+            uid_map: "         0          0 4294967295\n".into(),
+            passwd: "root:x:0:0:root:/root:/bin/sh\nu:x:1000:1000::/home/u:/bin/sh\n".into(),
+            group: "root:x:0:\n".into(),
+            subuid: "u:100000:65536\n".into(),
+            subgid: "u:100000:65536\n".into(),
+        },
+        strangers: Vec::new(),
+        sysctls: BTreeMap::from(values.map(|(name, value)| (name, value.to_owned()))),
+        container: (Vec::new(), true),
+    }
+}
+
+/// What is not ok, after a change to the healthy host, and whether strict mode still starts.
+fn ill(change: impl FnOnce(&mut Facts)) -> (Vec<Finding>, bool) {
+    let mut facts = healthy();
+    change(&mut facts);
+    let findings = judge(&facts, &Options::default());
+    let starts = would_start(&findings);
+    (findings.into_iter().filter(|finding| finding.status != Status::Ok).collect(), starts)
+}
+
+/// One change must spoil one point, and only that.
+fn blocked(name: &str, change: impl FnOnce(&mut Facts)) -> Finding {
+    let (mut ill, starts) = ill(change);
+    assert_eq!(ill.iter().map(|f| f.name.as_str()).collect::<Vec<_>>(), [name]);
+    assert!(!starts && ill[0].status == Status::Missing && ill[0].blocks, "{ill:?}");
+    assert!(!ill[0].why.is_empty() && !ill[0].fix.is_empty(), "{ill:?}");
+    ill.remove(0)
+}
+
+/// As [`blocked`], but a task would start.
+fn reduced(name: &str, change: impl FnOnce(&mut Facts)) -> Finding {
+    let (mut ill, starts) = ill(change);
+    assert_eq!(ill.iter().map(|f| f.name.as_str()).collect::<Vec<_>>(), [name]);
+    assert!(starts && ill[0].status == Status::Reduced, "{ill:?}");
+    assert!(!ill[0].why.is_empty() && !ill[0].fix.is_empty(), "{ill:?}");
+    ill.remove(0)
+}
+
+#[test]
+fn a_healthy_host_has_nothing_to_say_and_every_point_is_argued() {
+    let (ill, starts) = ill(|_| ());
+    assert!(ill.is_empty() && starts, "{ill:?}");
+    let all = judge(&healthy(), &Options::default());
+    assert!(all.iter().all(|f| !f.why.is_empty() && !f.seen.is_empty() && f.fix.is_empty()), "{all:#?}");
+    let mut names: Vec<_> = all.iter().map(|f| &f.name).collect();
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), all.len(), "a name stands for one point");
+}
+
+#[test]
+fn each_lack_of_the_kernel_blocks() {
+    assert!(blocked("kernel", |f| f.release = "5.10.0-28-amd64".into()).why.contains("cgroup.kill"));
+    let seen = blocked("system calls", |f| f.refused_calls = vec![("clone3", Errno::ENOSYS)]).seen;
+    assert!(seen.contains("clone3 (ENOSYS)"), "{seen}");
+    for (index, name) in NAMESPACES.into_iter().enumerate() {
+        let point = format!("namespace {name}");
+        let fix = blocked(&point, |f| f.namespaces[index].1 = false).fix;
+        assert!(fix.contains("CONFIG_"), "{fix}");
+        let fix = blocked(&point, |f| f.namespaces[index].2 = Some(0)).fix;
+        assert_eq!(fix, format!("sysctl -w user.max_{name}_namespaces=65536"));
+        reduced(&point, |f| f.namespaces[index].2 = Some(3));
+    }
+    blocked("seccomp", |f| f.seccomp_actions = None);
+    assert!(
+        blocked("seccomp", |f| f.seccomp_actions = Some("kill_thread allow".into()))
+            .seen
+            .contains("errno, kill_process")
+    );
+}
+
+#[test]
+fn each_limit_that_cannot_be_enforced_blocks() {
+    for (controller, name) in [
+        (Controller::Memory, "limit memory"),
+        (Controller::Swap, "limit swap"),
+        (Controller::Cpu, "limit cpu"),
+        (Controller::Pids, "limit pids"),
+        (Controller::Io, "limit io"),
+    ] {
+        let lacking = |f: &mut Facts| f.layout = Layout::parse(V2, "0::/\n").map(|layout| layout.without(controller));
+        let finding = blocked(name, lacking);
+        let command = if controller == Controller::Swap { "swapoff" } else { "Delegate=yes" };
+        assert!(finding.fix.contains(command), "{finding:?}");
+    }
+    let no_groups = blocked("cgroups", |f| f.layout = Layout::parse("", ""));
+    assert!(no_groups.fix.starts_with("mount ") && no_groups.seen.contains("no cgroup2"), "{no_groups:?}");
+    let read_only = |f: &mut Facts| f.unwritable = vec![(PathBuf::from("/sys/fs/cgroup"), Errno::EROFS)];
+    assert!(blocked("cgroup access", read_only).seen.contains("/sys/fs/cgroup (EROFS)"));
+    assert!(blocked("limit nofile", |f| f.nofile_hard = 1000).seen.contains("1024 asked, hard limit 1000"));
+    let overlay = Devices { disks: Vec::new(), unenforceable: vec!["/usr is on overlay".into()] };
+    assert_eq!(blocked("limit io", |f| f.devices = Ok(overlay)).seen, "/usr is on overlay");
+    blocked("limit io", |f| f.devices = Err(SysError::new("stat", "/usr", Errno::EIO)));
+}
+
+#[test]
+fn what_version_1_does_not_throttle_is_said() {
+    let mut facts = healthy();
+    facts.layout = Layout::parse(&format!("{V2}\n{MEMORY_V1}\n{BLKIO_V1}"), "3:blkio:/\n2:memory:/a\n0::/\n");
+    let findings = judge(&facts, &Options::default());
+    assert!(would_start(&findings));
+    let seen = |name: &str| findings.iter().find(|f| f.name == name).unwrap().seen.clone();
+    assert!(seen("limit io").contains("reads and direct writes only"), "{}", seen("limit io"));
+    assert!(seen("limit io").contains("254:0"), "{}", seen("limit io"));
+    assert_eq!(seen("limit memory"), "enforced by memory of version 1");
+    assert_eq!(seen("limit cpu"), "enforced by version 2");
+    assert!(seen("cgroups").contains("hybrid"));
+}
+
+#[test]
+fn who_taskman_is_and_whose_the_uids_are() {
+    let refusal = blocked("root", |f| f.identity.euid = 1000).refusal();
+    assert_eq!(refusal, NOT_ROOT, "run and doctor say the same");
+    let seen = blocked("capabilities", |f| f.identity.effective_capabilities &= !(1 << 21)).seen;
+    assert!(seen.starts_with("without CAP_SYS_ADMIN (to "), "{seen}");
+    blocked("uid map", |f| f.identity.uid_map = "0 100000 65536\n".into());
+    let seen = blocked("uid range", |f| f.identity.passwd += "x:x:1900000005:5::/:/bin/sh\n").seen;
+    assert!(seen.contains("x of /etc/passwd"), "{seen}");
+    blocked("uid range", |f| f.identity.group += "g:x:1900065535:\n");
+    blocked("uid range", |f| f.identity.subuid += "y:1899999999:2\n");
+    let seen = blocked("uid range", |f| f.identity.subgid += "z:1000000000:2000000000\n").seen;
+    assert!(seen.contains("z of /etc/subgid"), "{seen}");
+    // Next to the range is not in it.
+    let (beside, starts) = ill(|f| {
+        f.identity.passwd += "a:x:1899999999:1::/:\nb:x:1900065536:1::/:\nbroken\n:::\n";
+        f.identity.subuid += "c:1899934464:65536\nd:1900065536:9\n";
+    });
+    assert!(beside.is_empty() && starts, "{beside:?}");
+    reduced("uid use", |f| f.strangers = vec![(77, 1_900_000_001)]);
+}
+
+#[test]
+fn settings_reduce_only_what_depends_on_them() {
+    for (name, value) in [
+        ("kernel.core_pattern", "|/usr/share/apport/apport %p"),
+        ("kernel.core_pattern", "@/run/coredump.socket"),
+        ("fs.suid_dumpable", "1"),
+        ("fs.protected_symlinks", "0"),
+        ("fs.protected_regular", "0"),
+        ("fs.protected_fifos", "0"),
+        ("kernel.pid_max", "301"),
+    ] {
+        let fix = reduced(name, |f| drop(f.sysctls.insert(name, value.into()))).fix;
+        assert!(fix.starts_with(&format!("sysctl -w {name}=")), "{fix}");
+    }
+    for (name, value) in [
+        ("fs.protected_hardlinks", "0"),
+        ("kernel.unprivileged_bpf_disabled", "0"),
+        ("user.max_user_namespaces", "96343"),
+        ("fs.suid_dumpable", "2"),
+    ] {
+        let (ill, _) = ill(|f| drop(f.sysctls.insert(name, value.into())));
+        assert!(ill.is_empty(), "{ill:?}");
+    }
+    let (unknown, starts) = ill(|f| f.sysctls.clear());
+    assert!(unknown.is_empty() && starts, "a setting that this kernel lacks is no setting to change");
+}
+
+#[test]
+fn a_container_is_told_by_its_namespaces_not_by_a_file() {
+    let signs = || vec!["/.dockerenv exists".to_owned()];
+    let (ill, _) = ill(|f| f.container = (signs(), true));
+    assert!(ill.is_empty(), "{ill:?}");
+    assert!(reduced("container", |f| f.container = (signs(), false)).seen.contains("/.dockerenv"));
+    reduced("container", |f| f.container = (Vec::new(), false));
+}
+
+#[test]
+fn this_host_is_examined_and_would_start_a_task() {
+    let findings = examine(&Options::default());
+    let blocking: Vec<_> = findings.iter().filter(|finding| finding.blocks).collect();
+    assert!(blocking.is_empty(), "the tests need a host that can contain: {blocking:#?}");
+    let layout = Layout::detect().unwrap();
+    let spec = TaskSpec::new("true", [""; 0]).unwrap();
+    let devices = device::behind(&sandbox::host_paths(&spec));
+    assert_eq!(strict_refusals(&layout, &spec, &devices), [""; 0]);
+    assert_eq!(launcher_refusals(UidRange::default()), [""; 0]);
+}
+
+#[test]
+fn a_start_is_refused_in_the_doctors_words() {
+    let layout = Layout::detect().unwrap().without(Controller::Pids);
+    let limits = Limits { nofile: 1 << 40, ..Limits::default() };
+    let spec = TaskSpec::new("true", [""; 0]).unwrap().with_limits(limits.clone()).unwrap();
+    let mut facts = healthy();
+    facts.devices = device::behind(&[Path::new("/usr")]);
+    let refused = strict_refusals(&layout, &spec, &facts.devices);
+    facts.layout = Ok(layout);
+    facts.nofile_hard = facts::nofile_hard();
+    let findings = judge(&facts, &Options { limits, ..Options::default() });
+    let words: Vec<_> = findings.iter().filter(|f| f.blocks).map(Finding::refusal).collect();
+    assert_eq!(refused, words);
+    assert_eq!(refused.len(), 2, "{refused:?}");
+    // An account with the tasks' uid, on the real host: root's group of uids is in /etc/passwd.
+    let everyone = UidRange { first: 0, count: 10 };
+    assert!(launcher_refusals(everyone).iter().any(|r| r.contains("root of /etc/passwd")));
+    let text = layout_refusal(&Layout::parse("", "").unwrap_err());
+    assert!(text.starts_with("cgroups: no cgroup2") && text.contains("; fix: mount "), "{text}");
+}

@@ -1,0 +1,234 @@
+//! The end of a task: kill what is left, wait until the kernel says it is gone, remove, and ask again.
+//!
+//! A check has a value read from the kernel, or it is unproven; nothing here asserts what it did not read.
+
+use std::time::{Duration, SystemTime};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use std::os::fd::AsFd;
+
+use super::leftovers;
+use super::task::Task;
+use crate::cgroup::{Group, GroupUsage};
+use crate::error::{Context, SysError};
+use crate::mutation::{Defence, off};
+use crate::sys::{pidfd::PidFd, signal, user};
+use crate::task::outcome::{Outcome, Reason, Status};
+use crate::task::report::{Check, Containment, Report, Usage};
+use crate::task::units::human_bytes;
+
+/// How long killed processes may take to vanish before the task is reported as violated.
+pub const VANISH: Duration = Duration::from_secs(5);
+
+/// A task's cgroup and the init inside it; whatever happens to the launcher's code path, dropping it kills and removes.
+pub struct Placement {
+    pub group: Group,
+    pub init: Option<PidFd>,
+    /// The end was tried in full; what it could not do would only be waited for again.
+    pub tried: bool,
+}
+
+impl Placement {
+    /// The sandbox's init.
+    pub fn init(&self) -> &PidFd {
+        self.init.as_ref().expect("set by create before a task exists")
+    }
+
+    /// Reaps init when it has ended, which a killed one does soon; one that does not is left to the checks to report.
+    fn reap_init(&self) -> Result<(), SysError> {
+        let Some(init) = &self.init else { return Ok(()) };
+        let ended = poll(
+            &mut [PollFd::new(init.as_fd(), PollFlags::POLLIN)],
+            PollTimeout::try_from(VANISH).unwrap_or(PollTimeout::MAX),
+        )
+        .on("poll", "pidfd of sandbox-init")?;
+        if ended == 0 {
+            return Ok(());
+        }
+        match waitid(Id::PIDFd(init.as_fd()), WaitPidFlag::WEXITED) {
+            Ok(_) | Err(Errno::ECHILD) => Ok(()),
+            Err(errno) => Err(SysError::new("waitid", "sandbox-init", errno)),
+        }
+    }
+}
+
+impl Drop for Placement {
+    fn drop(&mut self) {
+        if self.tried || !self.group.exists() {
+            return;
+        }
+        // Best effort: this is the path after an error, which is what gets reported; the next start sweeps the rest.
+        if self.group.kill().is_ok() && self.reap_init().is_ok() && self.group.wait_empty(VANISH).is_ok() {
+            let _ = self.group.remove();
+        }
+    }
+}
+
+/// What the end brought to light.
+pub struct Ended {
+    at: SystemTime,
+    wall: Duration,
+    left: usize,
+    usage: GroupUsage,
+    oom_kills: u64,
+    containment: Containment,
+}
+
+/// Kills the rest, waits, measures, removes, proves.
+pub fn end(task: &mut Task) -> Result<Ended, SysError> {
+    let group = &task.placement.group;
+    let left = count_left(group, task)?;
+    if !off(Defence::Kill) {
+        group.kill()?;
+        if left > 0 {
+            group.lift_throttles()?;
+        }
+        task.placement.reap_init()?;
+        group.wait_empty(VANISH)?;
+        collect_messages()?;
+    }
+    let wall = task.started.elapsed();
+    let usage = group.usage()?;
+    let oom_kills = group.oom_kills()?;
+    let populated = group.is_populated();
+    let removed = group.remove();
+    let containment = prove(task, populated, removed);
+    task.placement.tried = true;
+    Ok(Ended { at: SystemTime::now(), wall, left, usage, oom_kills, containment })
+}
+
+/// Descriptors in messages between sockets that nobody holds any more keep files of the task, and so its memory, until the
+/// kernel next looks for such messages: which it does when a socket is closed.
+fn collect_messages() -> Result<(), SysError> {
+    if off(Defence::CollectMessages) {
+        return Ok(());
+    }
+    let flags = SockFlag::SOCK_CLOEXEC;
+    socketpair(AddressFamily::Unix, SockType::Stream, None, flags).map(drop).on("socketpair", "unix sockets")
+}
+
+/// Processes still there when the main process had ended. Frozen first, so that the count is of a set that has stopped growing.
+fn count_left(group: &Group, task: &Task) -> Result<usize, SysError> {
+    let all_killed = task.main.is_none();
+    if all_killed || task.placement.init().has_ended().on("poll", "pidfd of sandbox-init")? {
+        return Ok(0);
+    }
+    let init = task.placement.init().kernel_pid().unwrap_or(-1);
+    let others = |pids: Vec<i32>| pids.into_iter().filter(|pid| i64::from(*pid) != init).count();
+    match others(group.pids()?) {
+        0 => Ok(0),
+        _ => {
+            group.freeze()?;
+            group.pids().map(others)
+        }
+    }
+}
+
+fn prove(task: &Task, populated: Result<bool, SysError>, removed: Result<(), SysError>) -> Containment {
+    let uid = task.lease.uid;
+    let group = &task.placement.group;
+    let kernel_pid = task.placement.init().kernel_pid().on("read", "fdinfo of sandbox-init");
+    let id = task.spec.id.to_string();
+    Containment::from_checks(vec![
+        check("cgroup_empty", populated, |populated| (format!("populated {}", u8::from(*populated)), !populated)),
+        check("cgroup_removed", removed.map(|()| group.exists()), |exists| {
+            (format!("{} {}", group.name(), if *exists { "exists" } else { "does not exist" }), !exists)
+        }),
+        check("pid_namespace_gone", kernel_pid, |pid| (format!("pidfd of init: pid {pid}"), *pid == -1)),
+        check("uid_unused", user::has_processes(uid).on("getpriority", format!("uid {uid}")), |any| {
+            (format!("uid {uid} has {} processes", if *any { "live" } else { "no" }), !any)
+        }),
+        check("ipc_absent", leftovers::ipc_of_uid(uid), |found| {
+            (format!("{} objects {}", found.len(), found.join(", ")), found.is_empty())
+        }),
+        check(
+            "mounts_absent",
+            std::fs::read_to_string("/proc/self/mountinfo").on("read", "/proc/self/mountinfo"),
+            |mounts| {
+                let found = mounts.lines().filter(|line| line.contains(&id)).count();
+                (format!("{found} of {} mounts", mounts.lines().count()), found == 0)
+            },
+        ),
+    ])
+}
+
+fn check<T>(name: &'static str, answer: Result<T, SysError>, judge: impl FnOnce(&T) -> (String, bool)) -> Check {
+    match answer {
+        Ok(answer) => {
+            let (value, ok) = judge(&answer);
+            Check { name, value: value.trim_end().to_owned(), ok: Some(ok) }
+        }
+        Err(error) => Check { name, value: error.to_string(), ok: None },
+    }
+}
+
+/// The final record.
+pub fn report(task: Task, ended: Ended, output_bytes: u64) -> Report {
+    let outcome = outcome(&task, &ended);
+    let GroupUsage { cpu_user, cpu_system, memory_peak, pids_peak } = ended.usage;
+    Report {
+        task_id: task.spec.id,
+        command: task.spec.command.clone(),
+        args: task.spec.args.clone(),
+        outcome,
+        started_at: humantime::format_rfc3339_millis(task.started_at).to_string(),
+        ended_at: humantime::format_rfc3339_millis(ended.at).to_string(),
+        usage: Usage {
+            wall_ms: ended.wall.as_millis() as u64,
+            cpu_user_ms: cpu_user.as_millis() as u64,
+            cpu_system_ms: cpu_system.as_millis() as u64,
+            memory_peak_bytes: memory_peak,
+            pids_peak,
+            output_bytes,
+        },
+        limits: task.spec.limits.clone(),
+        reduced: task.reduced.clone(),
+        containment: ended.containment,
+    }
+}
+
+/// What an out-of-memory end says.
+pub fn oom_detail(task: &Task) -> String {
+    format!("ran out of memory; its limit is {}", human_bytes(task.spec.limits.memory_bytes))
+}
+
+fn outcome(task: &Task, ended: &Ended) -> Outcome {
+    // Without a told status the kernel had nobody left to tell: everything, init too, was killed at once.
+    let status = task.main.unwrap_or(libc::SIGKILL);
+    let (exit_code, signal_number) = if libc::WIFEXITED(status) {
+        (Some(libc::WEXITSTATUS(status)), None)
+    } else {
+        (None, Some(libc::WTERMSIG(status)))
+    };
+    let (reason, mut detail) = match &task.ending {
+        Some(ending) => (ending.reason, ending.detail.clone()),
+        // Told by this group's own counter, whatever the main process made of it.
+        None if ended.oom_kills > 0 => (Reason::Oom, oom_detail(task)),
+        None if task.main.is_none() => (Reason::Containment, "sandbox-init was killed".to_owned()),
+        None => match signal_number {
+            Some(number) => (Reason::Signal, format!("killed by {} of its own doing", signal::name(number))),
+            None => (Reason::Exit, format!("exited with code {}", exit_code.unwrap_or_default())),
+        },
+    };
+    if ended.left > 0 {
+        detail.push_str(&format!("; left {} processes", ended.left));
+    }
+    if !ended.containment.is_proven() {
+        detail.push_str("; containment is not proven");
+    }
+    Outcome {
+        status: match exit_code {
+            Some(0) => Status::ExitedOk,
+            Some(_) => Status::ExitedError,
+            None => Status::Signaled,
+        },
+        exit_code,
+        signal: signal_number.map(signal::name),
+        reason,
+        detail,
+        signal_number,
+    }
+}

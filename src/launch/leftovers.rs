@@ -1,0 +1,83 @@
+//! What of a uid exists on the host right now: processes, System V and POSIX IPC objects.
+//!
+//! Asked before a uid is handed out and again when its task has ended. Files need no search: no writable file system of
+//! the host is in a sandbox, so a task's files go with its mount namespace.
+
+use std::os::unix::fs::MetadataExt;
+
+use crate::error::{Context, SysError};
+use crate::sys::user;
+
+/// Everything found, in words; empty when nothing is left.
+pub fn of_uid(uid: u32) -> Result<Vec<String>, SysError> {
+    let mut found = ipc_of_uid(uid)?;
+    if user::has_processes(uid).on("getpriority", format!("uid {uid}"))? {
+        found.push(format!("processes of uid {uid}"));
+    }
+    Ok(found)
+}
+
+/// Shared memory, semaphores and message queues of the host's IPC namespace that `uid` owns or made.
+pub fn ipc_of_uid(uid: u32) -> Result<Vec<String>, SysError> {
+    let mut found = Vec::new();
+    for kind in ["shm", "sem", "msg"] {
+        let path = format!("/proc/sysvipc/{kind}");
+        let table = match std::fs::read_to_string(&path) {
+            Ok(table) => table,
+            // A kernel without System V IPC has no objects of it.
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
+            Err(e) => return Err(e).on("read", path),
+        };
+        if table_names_uid(&table, uid) {
+            found.push(format!("System V {kind} of uid {uid}"));
+        }
+    }
+    for directory in ["/dev/shm", "/dev/mqueue"] {
+        let entries = match std::fs::read_dir(directory) {
+            Ok(entries) => entries,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
+            Err(e) => return Err(e).on("readdir", directory),
+        };
+        for entry in entries {
+            let entry = entry.on("readdir", directory)?;
+            // One that is gone by now is nobody's.
+            if entry.metadata().is_ok_and(|meta| meta.uid() == uid) {
+                found.push(entry.path().display().to_string());
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Whether a `/proc/sysvipc` table has a row owned or created by `uid`; its first line names the columns.
+fn table_names_uid(table: &str, uid: u32) -> bool {
+    let mut lines = table.lines();
+    let header: Vec<&str> = lines.next().unwrap_or("").split_whitespace().collect();
+    let columns: Vec<usize> =
+        header.iter().enumerate().filter(|(_, name)| name.ends_with("uid")).map(|(i, _)| i).collect();
+    let uid = uid.to_string();
+    lines.any(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        columns.iter().any(|&column| fields.get(column) == Some(&uid.as_str()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_and_creators_are_found_and_other_numbers_are_not() {
+        let table = "       key      semid perms      nsems   uid   gid  cuid  cgid      otime      ctime\n         0          7   600          1  5000  5000  6000  6000          0 1700000000\n";
+        assert!(table_names_uid(table, 5000));
+        assert!(table_names_uid(table, 6000));
+        assert!(!table_names_uid(table, 7));
+        assert!(!table_names_uid("", 0));
+    }
+
+    #[test]
+    fn the_kernel_knows_whether_a_uid_has_processes() {
+        assert!(user::has_processes(nix::unistd::getuid().as_raw()).unwrap());
+        assert!(!user::has_processes(1_999_999_999).unwrap());
+    }
+}

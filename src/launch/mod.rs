@@ -1,0 +1,90 @@
+//! The privileged parent: it places a task, creates its sandbox, watches it from outside, ends it, and proves the end.
+//!
+//! It refuses to run in a process with more than one thread: `PR_SET_PDEATHSIG` names the parent *thread*, and a sandbox
+//! must not die because a thread of some pool did. There is one way to start a sandbox, [`Launcher::start`].
+
+mod create;
+mod end;
+mod leftovers;
+mod pump;
+mod supervise;
+mod task;
+mod uids;
+
+use std::time::Duration;
+
+use crate::cgroup::{self, Layout, device};
+use crate::doctor;
+use crate::error::{Context, StartError, SysError};
+use crate::mutation::{Defence, off};
+use crate::sandbox;
+use crate::sys::{clone, pidfd::PidFd};
+use crate::task::spec::TaskSpec;
+
+pub use pump::{Sink, Stream};
+pub use task::{Status, Task, Wait};
+pub use uids::{Lease, UidRange};
+
+/// How long `stop` waits between asking and killing, unless told otherwise.
+pub const DEFAULT_GRACE: Duration = Duration::from_secs(10);
+/// Where uid locks live and, in its own mount namespace, where each sandbox assembles its root.
+pub const RUN_DIR: &str = "/run/taskman";
+
+/// Starts tasks on this host.
+pub struct Launcher {
+    layout: Layout,
+    uids: uids::Pool,
+    myself: PidFd,
+    instance: String,
+}
+
+impl Launcher {
+    /// Looks at the host once. Needs root and a single-threaded process.
+    pub fn open() -> Result<Self, StartError> {
+        Self::with_uids(UidRange::default())
+    }
+
+    /// As [`Launcher::open`], with task uids from another range.
+    pub fn with_uids(range: UidRange) -> Result<Self, StartError> {
+        if !nix::unistd::geteuid().is_root() {
+            return Err(StartError::Host(vec![doctor::NOT_ROOT.to_owned()]));
+        }
+        if !clone::is_single_threaded() {
+            let source = SysError::new("clone3", "this process", nix::errno::Errno::EDEADLK)
+                .hint("it has more than one thread; open the launcher before any thread is started, or in a process of its own");
+            return Err(StartError::step("threads")(source));
+        }
+        let refused = doctor::launcher_refusals(range);
+        if !refused.is_empty() {
+            return Err(StartError::Host(refused));
+        }
+        let layout = Layout::detect().map_err(|error| StartError::Host(vec![doctor::layout_refusal(&error)]))?;
+        let uids = uids::Pool::open(range).map_err(StartError::step("uid"))?;
+        let myself = PidFd::myself().on("pidfd_open", "this process").map_err(StartError::step("launcher"))?;
+        Ok(Self { layout, uids, myself, instance: format!("run-{}", std::process::id()) })
+    }
+
+    /// Starts a task and returns once its command was executed, or with the reason why it was not.
+    pub fn start(&self, spec: TaskSpec) -> Result<Task, StartError> {
+        spec.limits.validate()?;
+        let devices = device::behind(&sandbox::host_paths(&spec));
+        let reduced = doctor::strict_refusals(&self.layout, &spec, &devices);
+        if spec.strict && !reduced.is_empty() && !off(Defence::StrictHost) {
+            return Err(StartError::Host(reduced));
+        }
+        // What could not be found out stands among the reductions.
+        let disks = devices.map(|devices| devices.disks).unwrap_or_default();
+        if off(Defence::SingleThread) {
+            // The death signal then belongs to a thread that is gone by the time the payload runs.
+            return std::thread::scope(|scope| {
+                scope.spawn(|| create::create(self, spec, &disks, reduced)).join().expect("starts")
+            });
+        }
+        create::create(self, spec, &disks, reduced)
+    }
+
+    /// Removes what dead instances left behind; live ones are not touched.
+    fn sweep(&self) {
+        cgroup::sweep(&self.layout);
+    }
+}

@@ -1,0 +1,62 @@
+//! Process 1 turns into sandbox-init: a program of its own, so that nothing of the launcher stays in its memory.
+
+use std::convert::Infallible;
+use std::ffi::CString;
+
+use nix::fcntl::AtFlags;
+use nix::unistd::execveat;
+
+use super::{Failure, Plan, identity, limits, namespaces, procfs, step};
+use crate::error::{Context, SysError};
+use crate::mutation::{Defence, off};
+use crate::sys::{fd, scheduling};
+
+/// The numbers sandbox-init expects; see `src/sys/reaper/main.rs`.
+const TELL: i32 = 3;
+const READY: i32 = 4;
+/// Closed by execve, as [`super::FAILURE`] is, which stands between.
+const IMAGE: i32 = 6;
+
+/// The last steps of process 1. The payload-to-be waits until sandbox-init itself says that they are done.
+pub fn become_init(plan: &Plan<'_>, payload: i32) -> Result<Infallible, Failure> {
+    let processors = step("processors", limits::choose_processors(plan))?;
+    step("processors", limits::show_processors(payload, &processors))?;
+    step("priority", scheduling::prefer().on("setpriority", "sandbox-init"))?;
+    step("proc", procfs::cover(plan))?;
+    step("hostname", namespaces::set_hostname(plan))?;
+    step("loopback", namespaces::loopback_up())?;
+    // Init goes where the payload is. A processor share is handed out in slices per processor; on one of its own, init could
+    // be out of them, and not reap, while the payload still runs.
+    step("processors", limits::show_processors(0, &processors))?;
+    step("identity", identity::drop_privileges(plan))?;
+    // The change of credentials has cleared it.
+    step("death-signal", identity::die_with(plan))?;
+    step("init", execute(plan, payload))
+}
+
+/// Keeps two descriptors and executes. The death signal and the signal mask survive execve; the environment is empty.
+fn execute(plan: &Plan<'_>, payload: i32) -> Result<Infallible, SysError> {
+    for (fd, number, name) in
+        [(plan.tell, TELL, "status pipe"), (plan.ready, READY, "go pipe"), (plan.init, IMAGE, "taskman-init")]
+    {
+        fd::place(fd, number, number == IMAGE).on("dup3", name)?;
+    }
+    fd::close_range(0, Some(TELL - 1)).on("close_range", "standard descriptors")?;
+    fd::close_range(IMAGE + 1, None).on("close_range", "all descriptors")?;
+    let arguments =
+        if cfg!(feature = "mutation") { mutated_arguments(payload) } else { vec![c"taskman-init".to_owned()] };
+    let environment = if off(Defence::InitImage) { launcher_environment() } else { Vec::new() };
+    execveat(fd::placed(IMAGE), c"", &arguments, &environment, AtFlags::AT_EMPTY_PATH).on("execveat", "taskman-init")
+}
+
+/// What the mutation arm's sandbox-init reads: the payload's pid, and one letter for each thing it is not to do.
+fn mutated_arguments(payload: i32) -> Vec<CString> {
+    let letters =
+        [(Defence::InitReap, 'r'), (Defence::Dumpable, 'd'), (Defence::Seccomp, 's'), (Defence::DeathSignal, 'p')];
+    let letters: String = letters.iter().filter(|(defence, _)| off(*defence)).map(|(_, letter)| letter).collect();
+    ["taskman-init", &payload.to_string(), &letters].map(|text| CString::new(text).unwrap_or_default()).to_vec()
+}
+
+fn launcher_environment() -> Vec<CString> {
+    std::env::vars().filter_map(|(name, value)| CString::new(format!("{name}={value}")).ok()).collect()
+}

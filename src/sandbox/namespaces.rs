@@ -1,0 +1,92 @@
+//! What is set once inside the fresh namespaces: cgroup root, session, keys, clock, names, loopback.
+
+use nix::errno::Errno;
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::stat::{Mode, umask};
+use nix::time::{ClockId, clock_gettime};
+use nix::unistd::{read, sethostname, setsid};
+
+use super::Plan;
+use crate::error::{Context, SysError};
+use crate::mutation::{Defence, off};
+use crate::sys::{keyring, net, uts};
+
+/// Waits until every limit is written, joins the v1 groups (v2 was joined at birth), checks it, and makes them the root of
+/// what the task sees.
+pub fn join_cgroup(plan: &Plan<'_>) -> Result<(), SysError> {
+    let mut byte = [0];
+    if read(plan.placed, &mut byte).on("read", "placed pipe")? != 1 || byte != [super::PLACED] {
+        return Err(SysError::new("read", "placed pipe", Errno::EPIPE).hint("the launcher gave up"));
+    }
+    plan.group.join()?;
+    if !off(Defence::V1Join) && !off(Defence::CloneIntoCgroup) {
+        plan.group.verify_joined()?;
+    }
+    // The namespace made by clone3 has the launcher's v1 groups as its root; only now is this process in its own.
+    if !off(Defence::CgroupNamespace) {
+        unshare(CloneFlags::CLONE_NEWCGROUP).on("unshare", "cgroup namespace")?;
+    }
+    Ok(())
+}
+
+/// A session without a terminal and with an empty keyring; nothing inherited decides the mode of files made here.
+pub fn leave_session(plan: &Plan<'_>) -> Result<(), SysError> {
+    claim_audit_session(plan)?;
+    if !off(Defence::Session) {
+        setsid().on("setsid", "sandbox")?;
+    }
+    if !off(Defence::Keyring) {
+        keyring::join_empty_session().on("keyctl", "session keyring")?;
+    }
+    umask(Mode::empty());
+    Ok(())
+}
+
+/// An unset login uid could be set by the task, to a user of its choice, and would stand in the host's audit log.
+fn claim_audit_session(plan: &Plan<'_>) -> Result<(), SysError> {
+    const LOGIN_UID: &str = "/proc/self/loginuid";
+    match std::fs::read_to_string(LOGIN_UID) {
+        Ok(uid) if uid.trim() == u32::MAX.to_string() && !off(Defence::LoginUid) => {
+            std::fs::write(LOGIN_UID, plan.uid.to_string()).on("write", LOGIN_UID)
+        }
+        // Set already, or a kernel without auditing.
+        _ => Ok(()),
+    }
+}
+
+/// A clock that starts now: the host's uptime is none of the task's business, and its own processes' times fit its `/proc`.
+pub fn own_clock() -> Result<(), SysError> {
+    const CLONE_NEWTIME: CloneFlags = CloneFlags::from_bits_retain(0x80);
+    unshare(CLONE_NEWTIME).on("unshare", "time namespace")?;
+    let offset = |clock| clock_gettime(clock).map(|now| -now.tv_sec()).on("clock_gettime", "uptime");
+    let offsets =
+        format!("monotonic {} 0\nboottime {} 0\n", offset(ClockId::CLOCK_MONOTONIC)?, offset(ClockId::CLOCK_BOOTTIME)?);
+    std::fs::write("/proc/self/timens_offsets", offsets).on("write", "/proc/self/timens_offsets")
+}
+
+/// Small buffers for TCP in the task's own network: the kernel grants every connection its first ones whatever the memory
+/// limit says. Written through the host's `/proc`, which shows the network of whoever looks.
+pub fn bound_socket_memory() -> Result<(), SysError> {
+    if off(Defence::SocketMemory) || off(Defence::NetNamespace) {
+        return Ok(());
+    }
+    for path in ["/proc/sys/net/ipv4/tcp_rmem", "/proc/sys/net/ipv4/tcp_wmem"] {
+        let written = std::fs::write(path, "4096 16384 65536").on("write", path);
+        written.map_err(|e| e.hint("/proc/sys must be writable; in a container, start it privileged"))?;
+    }
+    Ok(())
+}
+
+/// The name the task finds itself on.
+pub fn set_hostname(plan: &Plan<'_>) -> Result<(), SysError> {
+    if off(Defence::UtsNamespace) {
+        return Ok(());
+    }
+    sethostname(&plan.spec.hostname).on("sethostname", &*plan.spec.hostname)?;
+    uts::clear_domain_name().on("setdomainname", "none")
+}
+
+/// The only network there is.
+pub fn loopback_up() -> Result<(), SysError> {
+    net::loopback_up().on("ioctl", "SIOCSIFFLAGS of lo")
+}

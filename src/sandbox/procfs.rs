@@ -1,0 +1,90 @@
+//! `/proc`: the task's own processes, and a machine of the task's own size.
+//!
+//! In the judge profile that is all: `subset=pid`. Elsewhere `ps`, `top`, `free` and language runtimes need a few more
+//! files, and a mount of proc with them brings all others along. So every entry the kernel lists there is covered unless
+//! it stands on the allow list below: an entry that a newer kernel adds is covered too.
+
+use nix::dir::{Dir, Type};
+use nix::fcntl::{OFlag, open};
+use nix::mount::{MsFlags, mount as mount_fs};
+use nix::sys::stat::Mode;
+use nix::unistd::{chdir, fchdir};
+
+use super::{Plan, etc, limits, machine, rootfs};
+use crate::error::{Context, SysError};
+use crate::mutation::{Defence, off};
+use crate::sys::fd;
+use crate::task::profile::Profile;
+
+/// Entries of the real `/proc` that a task can read, and why. `docs/proc.md` is checked against this list.
+pub const PASS_THROUGH: [(&str, &str); 2] = [
+    ("uptime", "counted by the task's own time namespace, so it shows the task's age"),
+    ("version", "what uname(2) tells anyone"),
+];
+
+/// Entries written by taskman, in the sizes of the task's limits.
+pub const SYNTHETIC: [&str; 4] = ["cpuinfo", "loadavg", "meminfo", "stat"];
+
+/// Where process 1 keeps the directory of covers, over which proc is mounted.
+const COVERS: i32 = 7;
+
+/// Puts covers and synthetic files where `proc` will be mounted: reachable from here through a descriptor, and from
+/// inside not at all.
+pub fn prepare(plan: &Plan<'_>) -> Result<(), SysError> {
+    rootfs::directory("proc")?;
+    if off(Defence::OldRoot) {
+        rootfs::directory("old")?;
+    }
+    if plan.spec.profile == Profile::Judge {
+        return Ok(());
+    }
+    rootfs::directory("proc/covered-directory")?;
+    etc::file("proc/covered-file", "")?;
+    let limits = &plan.spec.limits;
+    let processors = limits::visible_processors(plan, &limits::usable_processors()?);
+    etc::file("proc/cpuinfo", &machine::cpuinfo(processors).on("read", "/proc/cpuinfo")?)?;
+    etc::file("proc/loadavg", machine::LOADAVG)?;
+    etc::file("proc/meminfo", &machine::meminfo(limits.memory_bytes))?;
+    etc::file("proc/stat", &machine::stat(processors))
+}
+
+/// Mounts proc in the new root, which is the working directory. What covers its entries stays reachable through a
+/// descriptor.
+pub fn mount(plan: &Plan<'_>) -> Result<(), SysError> {
+    let covers = open("proc", OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()).on("open", "proc")?;
+    fd::lift(covers).and_then(|covers| fd::place(covers, COVERS, true)).on("dup3", "covers")?;
+    let options = (plan.spec.profile == Profile::Judge && !off(Defence::ProcMask)).then_some("subset=pid");
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    mount_fs(Some("proc"), "proc", Some("proc"), flags, options).on("mount", "proc")
+}
+
+/// Covers every entry of `/proc` that is not on the allow list.
+pub fn cover(plan: &Plan<'_>) -> Result<(), SysError> {
+    if plan.spec.profile == Profile::Judge || off(Defence::ProcMask) {
+        return Ok(());
+    }
+    let mut proc = Dir::open("/proc", OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
+        .on("open", "/proc")?;
+    // From inside the covers' directory, every path below has one or two components.
+    fchdir(fd::placed(COVERS)).on("fchdir", "covers")?;
+    for entry in proc.iter() {
+        let entry = entry.on("readdir", "/proc")?;
+        let name = entry.file_name().to_str().unwrap_or_default();
+        let own = name.starts_with(|c: char| c.is_ascii_digit() || c == '.');
+        if own || PASS_THROUGH.iter().any(|(allowed, _)| *allowed == name) {
+            continue;
+        }
+        let cover = match entry.file_type() {
+            // self, thread-self, mounts, net: each leads to the reader's own process.
+            Some(Type::Symlink) => continue,
+            Some(Type::Directory) => "covered-directory",
+            _ if SYNTHETIC.contains(&name) => name,
+            _ => "covered-file",
+        };
+        // The covers' mount is sealed, and a bind inherits that.
+        let target = format!("/proc/{name}");
+        mount_fs(Some(cover), &*target, None::<&str>, MsFlags::MS_BIND, None::<&str>)
+            .on("mount", format!("cover on {target}"))?;
+    }
+    chdir("/").on("chdir", "/")
+}
