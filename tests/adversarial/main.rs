@@ -1,0 +1,3 @@
+//! The adversarial suite.
+
+fn main() {}

@@ -1,0 +1,143 @@
+//! Taskman's own failures never look like the task's: 127 not found, 126 cannot be executed, 125 everything else, each
+//! with the errno in words, no report and nothing run.
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+use crate::support::run::TASKMAN;
+use crate::support::{GUARD, HostDir, Run, Started};
+
+/// Shows a host directory at `/opt/x` and tries to execute `name` in it.
+#[track_caller]
+fn refused(dir: &HostDir, name: &str, code: i32, errno: &str) {
+    let command = format!("/opt/x/{name}");
+    let ended = Run::command(&[command.as_str()]).with(&["--bind-ro", &dir.bound_at("/opt/x")]).end();
+    ended.assert_refused(code, &["taskman: error: ", &format!("cannot execute {command:?}"), errno]);
+}
+
+#[test]
+fn a_command_that_is_nowhere_is_127() {
+    for command in ["taskman-e2e-no-such-command", "/usr/bin/taskman-e2e-no-such-command", "/no/such/directory/x"] {
+        let ended = Run::command(&[command]).end();
+        ended.assert_refused(127, &["taskman: error: ", &format!("cannot execute {command:?}"), "ENOENT"]);
+    }
+}
+
+#[test]
+fn a_path_through_a_file_is_127() {
+    Run::command(&["/etc/passwd/x"]).end().assert_refused(127, &["taskman: error: ", "cannot execute"]);
+}
+
+#[test]
+fn a_file_that_may_not_be_executed_is_126() {
+    let dir = HostDir::new();
+    dir.file("plain", "#!/bin/sh\nexit 0\n", 0o644);
+    dir.file("mine", "#!/bin/sh\nexit 0\n", 0o700);
+    refused(&dir, "plain", 126, "EACCES");
+    refused(&dir, "mine", 126, "EACCES");
+}
+
+#[test]
+fn a_command_in_the_path_that_may_not_be_executed_is_126() {
+    let dir = HostDir::new();
+    dir.file("e2e-plain", "x", 0o644);
+    let ended = Run::command(&["e2e-plain"])
+        .with(&["--env", "PATH=/opt/x:/usr/bin", "--bind-ro", &dir.bound_at("/opt/x")])
+        .end();
+    ended.assert_refused(126, &["taskman: error: ", "EACCES"]);
+}
+
+#[test]
+fn a_directory_is_126() {
+    Run::command(&["/usr"]).end().assert_refused(126, &["cannot execute \"/usr\"", "EACCES"]);
+}
+
+#[test]
+fn a_file_of_no_known_format_is_126() {
+    let dir = HostDir::new();
+    dir.file("garbage", "just text\n", 0o755);
+    refused(&dir, "garbage", 126, "ENOEXEC");
+}
+
+#[test]
+fn a_missing_interpreter_is_126_for_the_file_itself_exists() {
+    let dir = HostDir::new();
+    dir.file("script", "#!/no/such/interpreter\n", 0o755);
+    refused(&dir, "script", 126, "ENOENT");
+}
+
+#[test]
+fn a_circle_of_symlinks_is_126() {
+    let dir = HostDir::new();
+    symlink("b", dir.path("a")).unwrap();
+    symlink("a", dir.path("b")).unwrap();
+    refused(&dir, "a", 126, "ELOOP");
+}
+
+#[test]
+fn a_program_being_written_is_126() {
+    let dir = HostDir::new();
+    let path = dir.copy(Path::new("/bin/true"), "busy", 0o755);
+    let _writer = OpenOptions::new().append(true).open(&path).unwrap();
+    refused(&dir, "busy", 126, "ETXTBSY");
+}
+
+#[test]
+fn a_missing_command_is_125() {
+    Run::command::<&str>(&[]).end().assert_refused(125, &["COMMAND", "Usage"]);
+    Run::command(&[""]).end().assert_refused(125, &["taskman: error: ", "command"]);
+}
+
+#[test]
+fn an_unknown_option_is_125() {
+    Run::command(&["true"]).with(&["--no-such-option"]).end().assert_refused(125, &["--no-such-option"]);
+    Run::command(&["true"]).with(&["--profile", "nosuch"]).end().assert_refused(125, &["profile", "nosuch"]);
+}
+
+#[test]
+fn a_report_that_cannot_be_written_stops_the_task_before_it_runs() {
+    let dir = HostDir::new();
+    let mut command = Command::new(TASKMAN);
+    command.args(["run", "--report", "/no/such/directory/report.json", "--", "echo", "ran"]);
+    let ended = Started::spawn(command, dir, GUARD).end();
+    ended.assert_refused(125, &["taskman: error: ", "/no/such/directory/report.json", "ENOENT"]);
+}
+
+#[test]
+fn a_start_error_leaves_no_report_file_and_spares_the_last_one() {
+    let dir = HostDir::new();
+    let fresh = dir.path("fresh.json");
+    let old = dir.file("old.json", "an earlier report", 0o644);
+    for report in [&fresh, &old] {
+        let mut command = Command::new(TASKMAN);
+        command.args(["run", "--report"]).arg(report).args(["--", "/no/such/command"]);
+        Started::spawn(command, HostDir::new(), GUARD).end().assert_refused(127, &["taskman: error: "]);
+    }
+    assert!(!fresh.exists(), "a report of a task that never ran");
+    assert_eq!(fs::read_to_string(old).unwrap(), "an earlier report");
+}
+
+#[test]
+fn without_root_taskman_says_so() {
+    let dir = HostDir::new();
+    // The build directory may lie where nobody else can enter.
+    let taskman = dir.copy(Path::new(TASKMAN), "taskman", 0o755);
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]);
+    command.arg(&taskman).args(["run", "--", "echo", "ran"]);
+    let ended = Started::spawn(command, dir, GUARD).end();
+    ended.assert_refused(125, &["taskman: error: ", "root"]);
+}
+
+#[test]
+fn help_and_version_are_no_failures() {
+    for arguments in [&["--help"][..], &["run", "--help"], &["doctor", "--help"], &["--version"]] {
+        let mut command = Command::new(TASKMAN);
+        command.args(arguments);
+        let ended = Started::spawn(command, HostDir::new(), GUARD).end();
+        assert_eq!(ended.status.code(), Some(0), "{arguments:?}: {ended:?}");
+        assert!(ended.text().contains("taskman"), "{arguments:?}: {ended:?}");
+    }
+}

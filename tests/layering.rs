@@ -1,0 +1,284 @@
+//! The rules of the tree that no compiler keeps: who may name whom, where `unsafe` lives, how long a file may grow, and
+//! that the documents name tests and flags that exist.
+#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+#![allow(clippy::disallowed_methods)] // runs `taskman run --help`
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const LONGEST_FILE: usize = 500;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Every Rust file below `folder`, with its path from the root of the tree. A folder that does not exist has none.
+fn rust_files(folder: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut folders = vec![root().join(folder)];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                found.push((from_root(&path), fs::read_to_string(&path).unwrap()));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn from_root(path: &Path) -> String {
+    path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned()
+}
+
+/// The words of a source text that are code: comments, strings and character literals are left out.
+fn words(source: &str) -> Vec<(usize, String)> {
+    let mut words = Vec::new();
+    let mut rest = source;
+    let mut line = 1;
+    let mut skip = |rest: &mut &str, length: usize| {
+        let (taken, left) = rest.split_at(length);
+        line += taken.matches('\n').count();
+        *rest = left;
+        line
+    };
+    while let Some(first) = rest.chars().next() {
+        let length = match first {
+            '/' if rest.starts_with("//") => rest.find('\n').unwrap_or(rest.len()),
+            '/' if rest.starts_with("/*") => rest.find("*/").map_or(rest.len(), |end| end + 2),
+            '"' => string_length(rest),
+            'r' if rest.starts_with("r\"") || rest.starts_with("r#") => raw_string_length(rest),
+            '\'' => character_length(rest),
+            c if c.is_alphanumeric() || c == '_' => {
+                let length = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+                let word = rest[..length].to_owned();
+                let at = skip(&mut rest, length);
+                words.push((at, word));
+                // A string with a prefix of letters (b"", c"") is a word and then a string: nothing is lost.
+                continue;
+            }
+            c => c.len_utf8(),
+        };
+        skip(&mut rest, length);
+    }
+    words
+}
+
+fn string_length(text: &str) -> usize {
+    let mut escaped = false;
+    for (at, c) in text.char_indices().skip(1) {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '"' => return at + 1,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+fn raw_string_length(text: &str) -> usize {
+    let hashes = text[1..].chars().take_while(|c| *c == '#').count();
+    if !text[1 + hashes..].starts_with('"') {
+        return 1 + hashes; // a raw identifier
+    }
+    let close = format!("\"{}", "#".repeat(hashes));
+    let from = 2 + hashes;
+    text[from..].find(&close).map_or(text.len(), |end| from + end + close.len())
+}
+
+/// A character literal, or the one byte of a lifetime's apostrophe.
+fn character_length(text: &str) -> usize {
+    if text.starts_with("'\\") {
+        return text[3..].find('\'').map_or(text.len(), |end| end + 4);
+    }
+    match text.chars().nth(2) {
+        Some('\'') => 2 + text[1..].chars().next().map_or(0, char::len_utf8),
+        _ => 1,
+    }
+}
+
+/// `file:line: word` for each use of one of `names` in code.
+fn uses(files: &[(String, String)], names: &[&str]) -> Vec<String> {
+    let of_file = |(path, source): &(String, String)| {
+        let named = words(source).into_iter().filter(|(_, word)| names.contains(&word.as_str()));
+        named.map(|(line, word)| format!("{path}:{line}: {word}")).collect::<Vec<_>>()
+    };
+    files.iter().flat_map(of_file).collect()
+}
+
+#[test]
+fn words_are_found_in_code_and_nowhere_else() {
+    let source = "// unsafe\n/* unsafe */ let s = \"unsafe \\\" unsafe\"; let r = r#\"unsafe \" \"#; let c = '\"'; let e = '\\'';\n\
+        fn f<'a>(x: &'a str) { unsafe { g(b\"unsafe\") } }\n#[allow(unsafe_code)]";
+    let seen: Vec<_> = words(source).into_iter().filter(|(_, word)| word.starts_with("unsafe")).collect();
+    assert_eq!(seen, [(3, "unsafe".to_owned()), (4, "unsafe_code".to_owned())]);
+}
+
+#[test]
+fn the_privileged_side_has_no_async_runtime() {
+    for folder in ["src/launch", "src/sandbox", "src/sys", "src/cgroup"] {
+        let files = rust_files(folder);
+        assert!(!files.is_empty(), "{folder} is empty");
+        assert_eq!(uses(&files, &["tokio", "tonic", "async", "await"]), [""; 0]);
+    }
+}
+
+#[test]
+fn the_launcher_and_sandbox_know_nothing_of_the_command_line() {
+    for folder in ["src/launch", "src/sandbox", "src/sys", "src/cgroup", "src/task"] {
+        assert_eq!(uses(&rust_files(folder), &["clap", "cli"]), [""; 0]);
+    }
+}
+
+#[test]
+fn data_does_not_touch_the_kernel() {
+    assert_eq!(uses(&rust_files("src/task"), &["nix", "libc", "launch", "sandbox", "cgroup", "sys"]), [""; 0]);
+}
+
+#[test]
+fn unsafe_code_lives_in_sys_alone() {
+    let outside: Vec<_> = rust_files("src").into_iter().filter(|(path, _)| !path.starts_with("src/sys/")).collect();
+    assert!(outside.len() > 10, "the tree was not found");
+    // `#![deny(unsafe_code)]` at the root is the one place outside that may name the lint.
+    let found: Vec<_> = uses(&outside, &["unsafe", "unsafe_code"])
+        .into_iter()
+        .filter(|found| !found.starts_with("src/lib.rs:"))
+        .collect();
+    assert_eq!(found, [""; 0]);
+    let inside = uses(&rust_files("src/sys"), &["unsafe"]);
+    assert!(!inside.is_empty(), "the search found no unsafe even in src/sys");
+}
+
+#[test]
+fn the_auditor_trusts_nobodys_bookkeeping() {
+    assert_eq!(uses(&rust_files("src/audit"), &["sandbox", "launch", "Launcher"]), [""; 0]);
+}
+
+#[test]
+fn no_file_outgrows_its_reason() {
+    let long = |(path, source): &(String, String)| {
+        let lines = source.lines().count();
+        (lines > LONGEST_FILE).then(|| format!("{path}: {lines} lines, at most {LONGEST_FILE}"))
+    };
+    assert_eq!(rust_files("src").iter().filter_map(long).collect::<Vec<_>>(), [""; 0]);
+}
+
+#[test]
+fn every_module_opens_with_its_reason() {
+    let bare = |(path, source): &(String, String)| (!source.starts_with("//!")).then(|| path.clone());
+    let files: Vec<_> = rust_files("src").into_iter().chain(rust_files("tests")).collect();
+    assert_eq!(files.iter().filter_map(bare).collect::<Vec<_>>(), [""; 0]);
+}
+
+#[test]
+fn no_test_is_switched_off() {
+    let files: Vec<_> = rust_files("src").into_iter().chain(rust_files("tests")).collect();
+    let off = |(path, source): &(String, String)| {
+        let switched = |line: &&str| line.starts_with("#[ignore") || line.starts_with("#[should_panic]");
+        source.lines().map(str::trim_start).find(switched).map(|line| format!("{path}: {line}"))
+    };
+    assert_eq!(files.iter().filter_map(off).collect::<Vec<_>>(), [""; 0]);
+}
+
+/// A numbered promise: its number and its text, over all its lines.
+fn promises(specification: &str) -> Vec<(String, String)> {
+    let mut promises: Vec<(String, String)> = Vec::new();
+    let mut open = false;
+    for line in specification.lines() {
+        let bare = line.trim_start_matches([' ', '-', '*', '|', '>']);
+        let number: String = bare.chars().take_while(|c| c.is_ascii_digit() || *c == '.').collect();
+        if number.contains('.') && number.starts_with(|c: char| c.is_ascii_digit()) {
+            promises.push((number.trim_end_matches('.').to_owned(), line.to_owned()));
+            open = true;
+        } else if line.trim().is_empty() || line.starts_with('#') {
+            open = false;
+        } else if open {
+            let (_, text) = promises.last_mut().unwrap();
+            text.push('\n');
+            text.push_str(line);
+        }
+    }
+    promises
+}
+
+/// The tests a promise names: what stands in backticks as `tests/…::name` or `src/…::name`.
+fn named_tests(promise: &str) -> Vec<(PathBuf, String)> {
+    let quoted = promise.split('`').skip(1).step_by(2);
+    let tests = quoted.filter(|text| text.starts_with("tests/") || text.starts_with("src/"));
+    tests
+        .filter_map(|text| text.split_once("::"))
+        .map(|(file, name)| (file.into(), name.rsplit("::").next().unwrap().to_owned()))
+        .collect()
+}
+
+/// Whether a file (or any below a folder) holds a test function or a case of that name.
+fn holds(place: &Path, name: &str) -> bool {
+    let place = root().join(place);
+    let files = if place.is_dir() {
+        rust_files(&from_root(&place))
+    } else {
+        fs::read_to_string(&place).map(|text| (String::new(), text)).into_iter().collect()
+    };
+    files.iter().any(|(_, text)| text.contains(&format!("fn {name}(")) || text.contains(&format!("\"{name}\"")))
+}
+
+#[test]
+fn promises_are_read_as_they_are_written() {
+    let text = "# 1. Heading\n\n1.1 One, `tests/a.rs::x`\n    and `src/b.rs::tests::y`.\n- **2.3** Two.\n\n3.1. Three\nplain 4.4\n";
+    let seen = promises(text);
+    assert_eq!(seen.iter().map(|(number, _)| number.as_str()).collect::<Vec<_>>(), ["1.1", "2.3", "3.1"]);
+    assert_eq!(named_tests(&seen[0].1), [("tests/a.rs".into(), "x".into()), ("src/b.rs".into(), "y".into())]);
+    assert!(holds(Path::new("tests/layering.rs"), "promises_are_read_as_they_are_written"));
+    assert!(!holds(Path::new("tests/layering.rs"), &["no", "such", "test"].join("_")));
+}
+
+#[test]
+fn every_promise_names_tests_that_exist() {
+    let specification = fs::read_to_string(root().join("SPECIFICATION.md")).expect("SPECIFICATION.md");
+    let promises = promises(&specification);
+    assert!(promises.len() >= 10, "only {} numbered promises were found", promises.len());
+    let mut faults = Vec::new();
+    let mut numbers = BTreeSet::new();
+    for (number, text) in &promises {
+        if !numbers.insert(number) {
+            faults.push(format!("{number} stands twice"));
+        }
+        let tests = named_tests(text);
+        if tests.is_empty() {
+            faults.push(format!("{number} names no test: {text}"));
+        }
+        let missing = tests.iter().filter(|(file, name)| !holds(file, name));
+        faults.extend(
+            missing.map(|(file, name)| format!("{number} names {}::{name}, which does not exist", file.display())),
+        );
+    }
+    assert_eq!(faults, [""; 0]);
+}
+
+#[test]
+fn every_flag_of_run_stands_in_the_readme() {
+    let help = Command::new(env!("CARGO_BIN_EXE_taskman")).args(["run", "--help"]).output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    let options = help.lines().map(str::trim_start).filter(|line| line.starts_with('-'));
+    let flags: BTreeSet<_> = options
+        .filter_map(|line| line.split([' ', ',', '=', '[']).find(|word| word.starts_with("--")))
+        .map(|flag| flag.trim_end_matches("...").to_owned())
+        .filter(|flag| flag != "--help")
+        .collect();
+    assert!(flags.len() >= 20, "only {flags:?} were found in:\n{help}");
+    let readme = fs::read_to_string(root().join("README.md")).expect("README.md");
+    let missing: Vec<_> = flags.iter().filter(|flag| !mentions(&readme, flag)).collect();
+    assert_eq!(missing, [""; 0], "README.md does not mention them");
+}
+
+/// `--cpus` is not mentioned by `--cpus-max`.
+fn mentions(text: &str, flag: &str) -> bool {
+    text.match_indices(flag)
+        .any(|(at, _)| !text[at + flag.len()..].starts_with(|c: char| c.is_alphanumeric() || c == '-'))
+}
