@@ -1,3 +1,62 @@
-//! The adversarial suite.
+//! The adversarial suite: hostile payloads against the real taskman on the real kernel.
+//!
+//! Needs root. Cases run one at a time, because each compares the host before and after.
+#![allow(clippy::disallowed_methods)] // the suite is not the launcher: it starts processes and waits as it likes
+#![allow(clippy::unwrap_used, missing_docs)]
 
-fn main() {}
+mod harness;
+
+mod cgroup;
+mod filesystem;
+mod kernel;
+mod leak;
+mod namespace;
+mod network;
+mod process;
+mod resource;
+mod stream;
+
+use harness::Bench;
+use harness::ledger::Ledger;
+use libtest_mimic::Arguments;
+
+fn main() -> std::process::ExitCode {
+    let mut args = Arguments::from_args();
+    args.test_threads = Some(1);
+    let cases = [
+        process::cases(),
+        cgroup::cases(),
+        resource::cases(),
+        stream::cases(),
+        namespace::cases(),
+        filesystem::cases(),
+        kernel::cases(),
+        network::cases(),
+        leak::cases(),
+    ];
+    let bench: &'static Bench = match Bench::open() {
+        Ok(bench) => Box::leak(Box::new(bench)),
+        Err(why) => {
+            eprintln!("the adversarial suite needs root and its own control groups: {why}");
+            return std::process::ExitCode::FAILURE;
+        }
+    };
+    let before = Ledger::take(bench);
+    // `TASKMAN_ADV_CASES=P01,C06` picks by id, where libtest's filter takes a single text.
+    let picked = std::env::var("TASKMAN_ADV_CASES").ok();
+    let is_picked = |id: &str| picked.as_ref().is_none_or(|ids| ids.split(',').any(|p| p == id));
+    let cases = cases.into_iter().flatten().filter(|case| is_picked(case.id));
+    let trials = cases.map(|case| case.trial(bench)).collect();
+    let conclusion = libtest_mimic::run(&args, trials);
+    let mut left: Vec<String> = before.settle(bench).err().into_iter().collect();
+    harness::mutant::sweep(bench);
+    left.extend(bench.close());
+    for line in &left {
+        eprintln!("the whole run: {line}");
+    }
+    println!("{} cases skipped", bench.skips().len());
+    for line in bench.skips() {
+        println!("  SKIP {line}");
+    }
+    if left.is_empty() { conclusion.exit_code() } else { std::process::ExitCode::FAILURE }
+}

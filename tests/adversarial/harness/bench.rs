@@ -1,0 +1,177 @@
+//! What every case works with: the binaries, a private uid range, private control groups, payloads, a canary.
+
+use std::fs;
+use std::ops::Range;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use super::case::{Arm, Fail, breach, broken};
+use super::done::cut;
+use super::launch::Launch;
+use super::place::Place;
+use super::{mutant, payload, proc};
+
+/// One per suite run; everything it hands out carries its nonce.
+pub struct Bench {
+    pub place: Place,
+    work: PathBuf,
+    probes: PathBuf,
+    nonce: String,
+    count: AtomicUsize,
+    canaries: AtomicUsize,
+    mutant: OnceLock<Result<PathBuf, String>>,
+    skips: Mutex<Vec<String>>,
+}
+
+impl Bench {
+    /// Enters the private control groups and makes the work directory.
+    pub fn open() -> Result<Self, String> {
+        let pid = std::process::id();
+        let work = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("adversarial-{pid}"));
+        let probes = work.join("probe");
+        fs::create_dir_all(&probes).map_err(|e| format!("mkdir {}: {e}", probes.display()))?;
+        for dir in [&work, &probes] {
+            fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).map_err(|e| format!("chmod: {e}"))?;
+        }
+        let seed = fs::read_to_string("/proc/sys/kernel/random/uuid").map_err(|e| format!("uuid: {e}"))?;
+        let nonce = format!("adv{}", seed.trim().replace('-', ""));
+        // What a killed probe leaves behind becomes the suite's child, so that the suite can see and reap it.
+        nix::sys::prctl::set_child_subreaper(true).map_err(|e| format!("subreaper: {e}"))?;
+        let place = Place::enter()?;
+        let (count, canaries) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Ok(Self { place, work, probes, nonce, count, canaries, mutant: OnceLock::new(), skips: Mutex::default() })
+    }
+
+    /// Leaves the groups and removes the work directory; returns what could not be removed.
+    pub fn close(&self) -> Vec<String> {
+        let mut left = self.place.leave();
+        if let Err(e) = fs::remove_dir_all(&self.work) {
+            left.push(format!("remove {}: {e}", self.work.display()));
+        }
+        left
+    }
+
+    /// `taskman run` of this arm's binary.
+    pub fn task(&self, arm: Arm) -> Launch<'_> {
+        match arm {
+            Arm::Contained => Launch::new(self, Some(self.taskman().to_owned()), None),
+            Arm::Mutant(names) => {
+                let path = self.mutant().unwrap_or_else(|_| PathBuf::from("/nonexistent/mutant"));
+                Launch::new(self, Some(path), Some(names))
+            }
+        }
+    }
+
+    /// The same probe without taskman: the control arm.
+    pub fn direct(&self) -> Launch<'_> {
+        Launch::new(self, None, None)
+    }
+
+    /// The shipped binary.
+    pub fn taskman(&self) -> &'static Path {
+        Path::new(env!("CARGO_BIN_EXE_taskman"))
+    }
+
+    /// The binary whose defences can be switched off; built at first use.
+    pub fn mutant(&self) -> Result<PathBuf, String> {
+        self.mutant.get_or_init(mutant::build).clone()
+    }
+
+    /// A harmless task: must start, end well, and be proven. Every contained arm runs one during its attack.
+    pub fn canary(&self) -> Result<(), Fail> {
+        self.canaries.fetch_add(1, Relaxed);
+        let done = self.task(Arm::Contained).command("/bin/true", [] as [&str; 0]).finish()?;
+        if done.code() == 0 && done.reason()? == "exit" && done.verdict()? == "proven" {
+            return Ok(());
+        }
+        let report = done.report.map(|r| r.to_string()).unwrap_or_default();
+        Err(broken(format!("the canary did not end well: {:?}, {}, {report}", done.status, cut(&done.err))))
+    }
+
+    pub(super) fn canaries(&self) -> usize {
+        self.canaries.load(Relaxed)
+    }
+
+    /// The host path of a compiled payload; a payload that does not compile ends the suite.
+    #[track_caller]
+    pub fn payload(&self, name: &str) -> PathBuf {
+        payload::compile(&self.probes, name).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    /// World-readable; `/probe` inside every task.
+    pub fn probe_dir(&self) -> &Path {
+        &self.probes
+    }
+
+    /// For reports and other scratch files of the host's side.
+    pub fn work_dir(&self) -> &Path {
+        &self.work
+    }
+
+    /// Uids that belong to this suite run alone, also when two suites run on one host.
+    pub fn uid_range(&self) -> Range<u32> {
+        let first = 1_910_000_000 + std::process::id() % 10_000 * 512;
+        first..first + 512
+    }
+
+    /// In everything this suite run starts.
+    pub fn nonce(&self) -> &str {
+        &self.nonce
+    }
+
+    pub(super) fn fresh_nonce(&self) -> String {
+        format!("{}-{}", self.nonce, self.count.fetch_add(1, Relaxed))
+    }
+
+    /// Every process that this suite run has started and that is not the suite: by group, by uid, by nonce.
+    pub fn ours(&self) -> Vec<i32> {
+        let own = std::process::id() as i32;
+        proc::pids().into_iter().filter(|pid| *pid != own && self.is_ours(*pid)).collect()
+    }
+
+    /// Whether this suite run has started a process.
+    pub fn is_ours(&self, pid: i32) -> bool {
+        let is_suspect = !proc::is_kernel_thread(pid);
+        is_suspect
+            && (self.place.holds(pid) || proc::has_uid(pid, &self.uid_range()) || proc::carries(pid, &self.nonce))
+    }
+
+    /// The same as people read it, after the dead that fell to the suite have been reaped.
+    pub fn survivors(&self) -> Vec<String> {
+        mutant::reap();
+        self.ours().into_iter().map(proc::describe).collect()
+    }
+
+    /// Waits until nothing that the suite started is left; a breach when something is there after `limit`.
+    pub fn nothing_within(&self, limit: Duration) -> Result<Duration, Fail> {
+        let start = Instant::now();
+        loop {
+            let left = self.survivors();
+            if left.is_empty() {
+                return Ok(start.elapsed());
+            }
+            if start.elapsed() > limit {
+                return Err(breach(format!("{} alive after {limit:?}: {}", left.len(), cut(&left.join(", ")))));
+            }
+            nix::poll::poll(&mut [], 1u8).ok();
+        }
+    }
+
+    /// Counts a case that proved nothing here, with the reason.
+    pub fn skipped(&self, line: String) {
+        self.skips.lock().unwrap().push(line);
+    }
+
+    /// Every case that was skipped, in order.
+    pub fn skips(&self) -> Vec<String> {
+        self.skips.lock().unwrap().clone()
+    }
+
+    /// A line about a case: trials, delays, how many failed.
+    pub fn note(&self, text: impl std::fmt::Display) {
+        println!("      {text}");
+    }
+}

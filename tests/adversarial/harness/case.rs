@@ -1,0 +1,166 @@
+//! A case and the five things that are done with it: ledger, control, contained, mutation, ledger again.
+
+use std::time::Instant;
+
+use libtest_mimic::{Completion, Failed, Trial};
+
+use super::bench::Bench;
+use super::ledger::Ledger;
+use super::mutant;
+
+/// One behaviour and its exact outcome.
+pub struct Case {
+    /// As in the table of containment cases: `P01`.
+    pub id: &'static str,
+    /// 1 blocks a release.
+    pub tier: u8,
+    /// What the payload tries.
+    pub what: &'static str,
+    /// What is switched off in the mutation arms: one arm per entry, whose names (comma-separated where two layers
+    /// stop the same attack) go to `TASKMAN_MUTATION`.
+    pub defence: &'static [&'static str],
+    /// The same probe without taskman.
+    pub control: fn(&Bench) -> Control,
+    /// The probe under taskman. `Err(breach(…))`: it was not contained, and this is what was seen.
+    pub attack: fn(&Bench, Arm) -> Result<(), Fail>,
+}
+
+/// What the control arm says about this kernel.
+pub enum Control {
+    /// The probe does here what it is meant to do, so its failure under taskman means something.
+    Works,
+    /// It cannot work on this kernel: the case is a loud skip.
+    Cannot(String),
+    /// It should have worked: the probe or the suite is at fault, and the case fails.
+    Broken(String),
+}
+
+impl From<Result<(), Fail>> for Control {
+    fn from(result: Result<(), Fail>) -> Self {
+        result.map_or_else(|fail| Self::Broken(fail.to_string()), |()| Self::Works)
+    }
+}
+
+/// Which binary an attack meets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arm {
+    /// The shipped one.
+    Contained,
+    /// The one with these defences off.
+    Mutant(&'static str),
+}
+
+impl Arm {
+    /// Races need many trials against the shipped binary, and few against one that should fall.
+    pub fn trials(self, contained: usize, mutant: usize) -> usize {
+        if self == Self::Contained { contained } else { mutant }
+    }
+}
+
+/// Why an attack did not end as it must.
+#[derive(Debug)]
+pub enum Fail {
+    /// Not contained. In a mutation arm, this and only this is the red that is wanted.
+    Breach(String),
+    /// Nothing was learned about containment: taskman did not start, the canary failed, the suite is at fault.
+    Broken(String),
+}
+
+impl std::fmt::Display for Fail {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Breach(what) => write!(f, "not contained: {what}"),
+            Self::Broken(what) => write!(f, "broken: {what}"),
+        }
+    }
+}
+
+/// Not contained.
+pub fn breach(what: impl Into<String>) -> Fail {
+    Fail::Breach(what.into())
+}
+
+/// Nothing learned.
+pub fn broken(what: impl Into<String>) -> Fail {
+    Fail::Broken(what.into())
+}
+
+/// `ensure!(fact, "what was seen {}", x)`: returns a breach when the fact does not hold.
+#[macro_export]
+macro_rules! ensure {
+    ($fact:expr, $($what:tt)+) => {
+        if !$fact {
+            return Err($crate::harness::breach(format!($($what)+)));
+        }
+    };
+}
+
+/// `require!(fact, …)`: returns "broken" when the fact does not hold; for what the case needs, not what it tests.
+#[macro_export]
+macro_rules! require {
+    ($fact:expr, $($what:tt)+) => {
+        if !$fact {
+            return Err($crate::harness::broken(format!($($what)+)));
+        }
+    };
+}
+
+impl Case {
+    /// The case as a test. `TASKMAN_ADV_ARMS=control` stops after the control arm, and says that it did.
+    pub fn trial(self, bench: &'static Bench) -> Trial {
+        let name = format!("{} (tier {}) {}", self.id, self.tier, self.what);
+        Trial::ignorable_test(name, move || self.run(bench).map_err(Failed::from))
+    }
+
+    fn run(&self, bench: &Bench) -> Result<Completion, String> {
+        let start = Instant::now();
+        println!("\n  {} tier {}: {}", self.id, self.tier, self.what);
+        let before = Ledger::take(bench);
+        let control = (self.control)(bench);
+        mutant::sweep(bench);
+        match control {
+            Control::Works => println!("    control: works on this kernel"),
+            Control::Cannot(why) => {
+                println!("    SKIP {}: the control arm cannot work here: {why}", self.id);
+                bench.skipped(format!("{}: {why}", self.id));
+                return Ok(Completion::ignored_with(format!("SKIP: {why}")));
+            }
+            Control::Broken(why) => return Err(format!("control arm: {why}")),
+        }
+        before.settle(bench).map_err(|e| format!("after the control arm {e}"))?;
+        if std::env::var("TASKMAN_ADV_ARMS").is_ok_and(|arms| arms == "control") {
+            bench.skipped(format!("{}: only the control arm was asked for", self.id));
+            return Ok(Completion::ignored_with("only the control arm was asked for"));
+        }
+        let result = self.contained(bench, &before);
+        mutant::sweep(bench);
+        result?;
+        println!("    contained: holds ({:.1} s)", start.elapsed().as_secs_f64());
+        if self.defence.is_empty() {
+            println!("    NO MUTATION ARM for {}", self.id);
+        }
+        for names in self.defence {
+            bench.mutant()?;
+            let result = (self.attack)(bench, Arm::Mutant(names));
+            mutant::sweep(bench);
+            match result {
+                Err(Fail::Breach(seen)) => println!("    without {names}: red, as it must be: {seen}"),
+                Err(Fail::Broken(why)) => return Err(format!("without {names} nothing was learned: {why}")),
+                Ok(()) => return Err(format!("stays green without its defence ({names})")),
+            }
+            before.settle(bench).map_err(|e| format!("after the mutation arm {names} {e}"))?;
+        }
+        println!("    {} done in {:.1} s", self.id, start.elapsed().as_secs_f64());
+        Ok(Completion::Completed)
+    }
+
+    fn contained(&self, bench: &Bench, before: &Ledger) -> Result<(), String> {
+        let canaries = bench.canaries();
+        (self.attack)(bench, Arm::Contained).map_err(|e| format!("contained arm: {e}"))?;
+        if bench.canaries() == canaries {
+            return Err("the attack ran no canary while it was under way".to_owned());
+        }
+        bench.canary().map_err(|e| format!("after the attack: {e}"))?;
+        before.settle(bench).map_err(|e| format!("after the contained arm {e}"))
+    }
+}

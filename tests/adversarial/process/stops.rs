@@ -1,0 +1,252 @@
+//! Stop: a payload that churns, or will not listen, is gone when the stop is over, all of it.
+
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+
+use crate::harness::{Arm, Bench, Case, Fail, Run, breach, broken, proc, sys};
+use crate::{ensure, require};
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        Case {
+            id: "P03",
+            tier: 1,
+            what: "endless fork and exec churn while it is stopped",
+            defence: &["kill"],
+            control: |bench| churn_survives_its_main(bench).into(),
+            attack: churn_is_stopped,
+        },
+        Case {
+            id: "P11",
+            tier: 2,
+            what: "makes itself the reaper of its orphans, and is stopped",
+            defence: &["kill"],
+            control: |bench| orphans_come_home(bench).into(),
+            attack: subreaper_changes_nothing,
+        },
+        Case {
+            id: "P16",
+            tier: 1,
+            what: "fills the signal queue of its init, and is stopped",
+            defence: &["kill"],
+            control: |bench| queue_fills(bench).into(),
+            attack: full_queue_is_stopped,
+        },
+        Case {
+            id: "P18",
+            tier: 1,
+            what: "stopped at every moment of its life, also before its first instruction",
+            defence: &["kill"],
+            control: |bench| politeness_fails(bench).into(),
+            attack: stopped_at_any_moment,
+        },
+        Case {
+            id: "P04",
+            tier: 1,
+            what: "blocks TERM, INT, HUP and QUIT",
+            defence: &["kill"],
+            control: |bench| politeness_fails(bench).into(),
+            attack: killed_at_grace,
+        },
+    ]
+}
+
+/// Without taskman: main is killed, the chains go on (and end by themselves after 1.5 s).
+fn churn_survives_its_main(bench: &Bench) -> Result<(), Fail> {
+    let mut run = bench.direct().probe("contain_exec_churn", &["4", "1500", "ignore"]).spawn()?;
+    run.wait_line("ready")?;
+    run.signal(Signal::SIGKILL)?;
+    let nonce = run.nonce.clone();
+    run.pump(Duration::from_millis(300), |run| run.ended.is_some())?;
+    let main = run.pid;
+    let seen = run.wait_until(Duration::from_secs(1), || proc::with_nonce(&nonce).iter().any(|pid| *pid != main))?;
+    require!(seen, "the churn did not outlive its main process");
+    Ok(())
+}
+
+fn churn_is_stopped(bench: &Bench, arm: Arm) -> Result<(), Fail> {
+    let trials = arm.trials(1_000, 3);
+    let (mut slowest, mut members) = (Duration::ZERO, 0);
+    for trial in 0..trials {
+        // Half of the trials end main by TERM at once, half ignore it until the grace is over; a fourth are told twice.
+        let manner = if trial % 2 == 0 { "die" } else { "ignore" };
+        let life = if arm == Arm::Contained { "20000" } else { "4000" };
+        let task = bench.task(arm).opt("--grace", "10ms").opt("--timeout", "30s");
+        let mut run = task.probe("contain_exec_churn", &["4", life, manner]).spawn()?;
+        run.wait_line("ready")?;
+        std::thread::sleep(Duration::from_micros((trial as u64 * 137) % 5_000));
+        members += run.members().len();
+        if arm == Arm::Contained && trial % 100 == 0 {
+            bench.canary()?;
+        }
+        let asked = Instant::now();
+        run.signal(Signal::SIGTERM)?;
+        if trial % 4 == 3 {
+            run.signal(Signal::SIGINT)?;
+        }
+        run.pump(Duration::from_secs(2), |run| run.ended.is_some())?;
+        ensure!(run.ended.is_some(), "trial {trial}: not over 2 s after the stop: {}", bench.survivors().join(", "));
+        let done = run.finish()?;
+        slowest = slowest.max(done.ended - asked);
+        let left = bench.survivors();
+        ensure!(left.is_empty(), "trial {trial}: survived the stop: {}", left.join(", "));
+        ensure!(done.reason()? == "stopped", "trial {trial}: reason {}", done.reason()?);
+        ensure!(done.verdict()? == "proven", "trial {trial}: verdict {}", done.verdict()?);
+    }
+    bench.note(format!(
+        "{trials} trials, stop 0 to 5 ms after the first fork, {members} processes seen: 0 survivors, slowest stop {slowest:?}"
+    ));
+    Ok(())
+}
+
+/// Whether the host sees `signal` waiting for this process.
+fn is_pending(pid: i32, signal: Signal) -> bool {
+    let bit = 1u64 << (signal as i32 - 1);
+    let pending = |field: &str| {
+        let value = proc::status_of(pid).and_then(|s| s.get(field).cloned()).unwrap_or_default();
+        u64::from_str_radix(&value, 16).unwrap_or(0) & bit != 0
+    };
+    pending("ShdPnd") || pending("SigPnd")
+}
+
+fn politeness_fails(bench: &Bench) -> Result<(), Fail> {
+    let mut run = bench.direct().probe("contain_sigterm_ignore", &["20"]).spawn()?;
+    run.wait_line("ready")?;
+    let asked = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT];
+    for signal in asked {
+        run.signal(signal)?;
+        require!(is_pending(run.pid, signal), "{signal} is not pending");
+    }
+    run.pump(Duration::from_millis(200), |run| run.ended.is_some())?;
+    require!(run.ended.is_none(), "it ended after all");
+    Ok(())
+}
+
+fn killed_at_grace(bench: &Bench, arm: Arm) -> Result<(), Fail> {
+    let start = |grace: &str| -> Result<(Run, i32), Fail> {
+        let mut run = bench.task(arm).opt("--grace", grace).probe("contain_sigterm_ignore", &["5"]).spawn()?;
+        run.wait_line("ready")?;
+        let payload = run.payload().ok_or_else(|| broken("no payload"))?;
+        Ok((run, payload))
+    };
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        let (mut run, payload) = start("1s")?;
+        let pidfd = sys::pidfd_open(payload).map_err(|e| broken(format!("pidfd: {e}")))?;
+        let asked = Instant::now();
+        run.signal(signal)?;
+        let came = run.wait_until(Duration::from_millis(200), || is_pending(payload, Signal::SIGTERM))?;
+        ensure!(came, "200 ms after {signal} the payload has no TERM pending");
+        if arm == Arm::Contained {
+            bench.canary()?;
+        }
+        let died = sys::wait_readable(&pidfd, Duration::from_millis(1_500)).then(|| asked.elapsed());
+        ensure!(died.is_some(), "{signal}: still alive 1.5 s after the stop, with a grace of 1 s");
+        let done = run.finish()?;
+        let millis = died.unwrap_or_default().as_millis();
+        bench.note(format!("{signal}: TERM pending at once, killed after {millis} ms with a grace of 1000"));
+        ensure!((800..=1_200).contains(&millis), "{signal}: killed after {millis} ms with a grace of 1 s");
+        ensure!(done.reason()? == "stopped", "reason {}", done.reason()?);
+        ensure!(done.field("/outcome/signal")? == "SIGKILL", "signal {}", done.field("/outcome/signal")?);
+        ensure!(done.code() == 137, "exit {}", done.code());
+        ensure!(done.verdict()? == "proven", "verdict {}", done.verdict()?);
+    }
+    let (mut run, _) = start("20s")?;
+    run.signal(Signal::SIGINT)?;
+    run.signal(Signal::SIGTERM)?;
+    let over = run.pump(Duration::from_millis(500), |run| run.ended.is_some())?;
+    ensure!(over, "told twice, it still runs 500 ms later");
+    Ok(())
+}
+
+/// Directly, orphans of a subreaper stay its children, and outlive its death.
+fn orphans_come_home(bench: &Bench) -> Result<(), Fail> {
+    let mut run = bench.direct().probe("contain_double_fork", &["reaper", "3", "5"]).spawn()?;
+    run.wait_line("ready")?;
+    let orphans = proc::children_of(run.pid).len();
+    run.signal(Signal::SIGKILL)?;
+    require!(run.pump(Duration::from_secs(1), |run| run.ended.is_some())?, "it did not die");
+    let left = bench.ours().into_iter().filter(|pid| *pid != run.pid).count();
+    require!(orphans == 3 && left == 3, "{orphans} orphans came home, {left} outlived it");
+    Ok(())
+}
+
+fn subreaper_changes_nothing(bench: &Bench, arm: Arm) -> Result<(), Fail> {
+    let task = bench.task(arm).opt("--grace", "100ms");
+    let mut run = task.probe("contain_double_fork", &["reaper", "3", "5"]).spawn()?;
+    run.wait_line("ready")?;
+    if arm == Arm::Contained {
+        bench.canary()?;
+    }
+    run.signal(Signal::SIGTERM)?;
+    let done = run.final_within(Duration::from_secs(1))?;
+    let left = bench.survivors();
+    ensure!(left.is_empty(), "survived the stop: {}", left.join(", "));
+    ensure!(done.reason()? == "stopped" && done.verdict()? == "proven", "{} {}", done.reason()?, done.verdict()?);
+    Ok(())
+}
+
+/// Directly, as a uid of the suite's own, whose quota of queued signals nobody else uses.
+fn queue_fills(bench: &Bench) -> Result<(), Fail> {
+    let uid = bench.uid_range().start;
+    bench.direct().with_uid(uid).probe("p_queue", &["1", "10", "victim"]).spawn()?.wait_line("full")
+}
+
+fn full_queue_is_stopped(bench: &Bench, arm: Arm) -> Result<(), Fail> {
+    let mut run = bench.task(arm).opt("--grace", "500ms").probe("p_queue", &["16", "6", "init"]).spawn()?;
+    // Init empties its queue as fast as it is filled, or nearly so: whether it ever fills is the scheduler's doing.
+    let full = run.pump(Duration::from_secs(3), |run| run.out.text().contains("full"))?;
+    ensure!(run.ended.is_none(), "a forged signal ended the task");
+    if arm == Arm::Contained {
+        bench.canary()?;
+    }
+    let asked = Instant::now();
+    run.signal(Signal::SIGTERM)?;
+    let done = run.final_within(Duration::from_secs(2))?;
+    let millis = (done.ended - asked).as_millis();
+    bench.note(format!(
+        "the queue {} full; over {millis} ms after the stop, grace 500",
+        if full { "was" } else { "was never" }
+    ));
+    ensure!(done.report.is_some(), "no report: exit {}, {}", done.code(), done.err);
+    ensure!((400..=800).contains(&millis), "over after {millis} ms with a grace of 500");
+    ensure!(done.reason()? == "stopped" && done.code() == 137, "{}, exit {}", done.reason()?, done.code());
+    ensure!(done.verdict()? == "proven", "verdict {}", done.verdict()?);
+    Ok(())
+}
+
+fn stopped_at_any_moment(bench: &Bench, arm: Arm) -> Result<(), Fail> {
+    let trials = arm.trials(300, 60) as u32;
+    let span = Duration::from_millis(20);
+    let (mut asked_first, mut killed, mut slowest) = (0, 0, Duration::ZERO);
+    for trial in 0..trials {
+        let run = bench.task(arm).opt("--grace", "5ms").probe("contain_sigterm_ignore", &["5"]).spawn()?;
+        std::thread::sleep((span * trial / trials).saturating_sub(run.started.elapsed()));
+        let asked = Instant::now();
+        run.signal(Signal::SIGTERM)?;
+        let done = run.final_within(Duration::from_secs(1))?;
+        slowest = slowest.max(done.ended - asked);
+        let left = bench.survivors();
+        ensure!(left.is_empty(), "trial {trial}: survived the stop: {}", left.join(", "));
+        // 143: it went before the payload could block the signal, or taskman before it could start one.
+        match (done.code(), &done.report) {
+            (143, None) => asked_first += 1,
+            (143 | 137, Some(_)) => {
+                ensure!(done.reason()? == "stopped", "trial {trial}: reason {}", done.reason()?);
+                ensure!(done.verdict()? == "proven", "trial {trial}: verdict {}", done.verdict()?);
+                killed += usize::from(done.code() == 137);
+            }
+            (code, _) => return Err(breach(format!("trial {trial}: exit {code}: {}", done.err))),
+        }
+        if arm == Arm::Contained && trial % 100 == 50 {
+            bench.canary()?;
+        }
+    }
+    bench.note(format!(
+        "{trials} trials, stopped 0 to {span:?} after the start: {asked_first} before taskman listened, {killed} killed after the \
+         grace, the rest ended by TERM; slowest {slowest:?}"
+    ));
+    let dirs = bench.place.task_dirs();
+    ensure!(dirs.is_empty(), "{} directories left", dirs.len());
+    Ok(())
+}

@@ -1,0 +1,91 @@
+//! A read past the page cache cannot be interrupted: under a small io limit it would outlive every other limit.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::harness::{Arm, Bench, Case, Control, Fail, Run, broken, proc};
+use crate::{ensure, require};
+
+pub fn cases() -> Vec<Case> {
+    vec![Case {
+        id: "R21",
+        tier: 1,
+        what: "is in one long read past the page cache, under a small io limit, when its time is over",
+        defence: &["lift-throttles"],
+        control: reads_past_the_cache,
+        attack: killed_readers_end_at_once,
+    }]
+}
+
+const MIB: u64 = 20;
+/// At this rate the read takes five seconds.
+const RATE: &str = "4M";
+const TIMEOUT: Duration = Duration::from_secs(1);
+const LATE: Duration = Duration::from_secs(2);
+
+/// A file on the disk behind the suite's directory, in view of every task.
+struct Large(PathBuf);
+
+impl Large {
+    fn make(bench: &Bench) -> Result<Self, Fail> {
+        let path = bench.probe_dir().join("large");
+        let large = Self(path);
+        let fail = |e: std::io::Error| broken(format!("large file: {e}"));
+        fs::write(&large.0, vec![b'd'; (MIB << 20) as usize]).map_err(fail)?;
+        // On the disk, or there would be nothing to read from it.
+        fs::File::open(&large.0).and_then(|file| file.sync_all()).map_err(fail)?;
+        Ok(large)
+    }
+}
+
+impl Drop for Large {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// Bytes that a process has had read from a disk, as the host counts them.
+fn from_disk(pid: i32) -> u64 {
+    let io = fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
+    io.lines().find_map(|line| line.strip_prefix("read_bytes: ")?.parse().ok()).unwrap_or(0)
+}
+
+fn reads_past_the_cache(bench: &Bench) -> Control {
+    let look = || -> Result<(Run, u64, String), Fail> {
+        let large = Large::make(bench)?;
+        let path = large.0.display().to_string();
+        let mut run = bench.direct().probe("r_direct", &[&path, &MIB.to_string()]).with_stdin().spawn()?;
+        run.pump(Duration::from_secs(20), |run| run.out.text().contains("read ") || run.ended.is_some())?;
+        let (bytes, said) = (from_disk(run.pid), run.out.text());
+        Ok((run, bytes, said))
+    };
+    match look() {
+        Ok((_, bytes, said)) if said.ends_with(&format!("read {}\n", MIB << 20)) && bytes >= MIB << 20 => {
+            Control::Works
+        }
+        Ok((_, bytes, said)) => Control::Cannot(format!(
+            "no disk behind the suite's directory reads past the cache: {said:?}, {bytes} bytes"
+        )),
+        Err(fail) => Control::Broken(fail.to_string()),
+    }
+}
+
+fn killed_readers_end_at_once(bench: &Bench, arm: Arm) -> Result<(), Fail> {
+    let _large = Large::make(bench)?;
+    let task = bench.task(arm).opt("--io-read-bps", RATE).opt("--timeout", format!("{}s", TIMEOUT.as_secs()));
+    let mut run = task.probe("r_direct", &["/probe/large", &MIB.to_string()]).with_stdin().spawn()?;
+    run.wait_line("reading")?;
+    let payload = run.payload().ok_or_else(|| broken("no payload"))?;
+    let asleep = || proc::stat_of(payload).is_some_and(|stat| stat.state == 'D');
+    require!(run.wait_until(TIMEOUT / 2, asleep)?, "the read can be interrupted, or is over");
+    if arm == Arm::Contained {
+        bench.canary()?;
+    }
+    let left = (run.started + TIMEOUT + LATE).saturating_duration_since(std::time::Instant::now());
+    let done = run.final_within(left)?;
+    let seen = format!("{}, exit {}, {}, after {:?}", done.reason()?, done.code(), done.verdict()?, done.took);
+    ensure!(done.reason()? == "wall_time" && done.code() == 124 && done.verdict()? == "proven", "{seen}");
+    bench.note(format!("{MIB} MiB at {RATE}/s with a timeout of {TIMEOUT:?}: over after {:?}", done.took));
+    Ok(())
+}

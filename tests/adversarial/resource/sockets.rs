@@ -1,0 +1,69 @@
+//! Memory that the kernel holds for a task: socket buffers count as the task's, or a small limit means nothing.
+
+use std::fs;
+
+use nix::sys::signal::Signal;
+
+use crate::harness::{Arm, Bench, Case, Fail};
+use crate::{ensure, require};
+
+pub fn cases() -> Vec<Case> {
+    vec![Case {
+        id: "R20",
+        tier: 1,
+        what: "keeps its memory in the receive queues of sockets",
+        defence: &["memory,swap,socket-memory"],
+        control: |bench| queues_hold_memory(bench).into(),
+        attack: queues_are_bounded,
+    }]
+}
+
+const LIMIT: u64 = 48 << 20;
+
+/// What all sockets of the host hold, in bytes; the counters know no namespaces.
+fn held(protocol: &str) -> u64 {
+    let text = fs::read_to_string("/proc/net/sockstat").unwrap_or_default();
+    let line = text.lines().find_map(|l| l.strip_prefix(protocol)).unwrap_or("");
+    let pages = line.split(' ').skip_while(|word| *word != "mem").nth(1).and_then(|n| n.parse::<u64>().ok());
+    pages.unwrap_or(0) * 4096
+}
+
+/// On the host's own loopback, and not much of it: enough to see the counters move.
+fn queues_hold_memory(bench: &Bench) -> Result<(), Fail> {
+    for (kind, protocol) in [("udp", "UDP:"), ("tcp", "TCP:")] {
+        let before = held(protocol);
+        let mut run = bench.direct().probe("r_sockets", &[kind, "60", "1"]).spawn()?;
+        run.wait_line("holds ")?;
+        let grown = held(protocol).saturating_sub(before);
+        require!(grown > 8 << 20, "{kind}: only {grown} bytes in queues");
+    }
+    Ok(())
+}
+
+fn queues_are_bounded(bench: &Bench, arm: Arm) -> Result<(), Fail> {
+    for (kind, protocol) in [("udp", "UDP:"), ("tcp", "TCP:")] {
+        let before = held(protocol);
+        let task = bench.task(arm).opt("--memory", LIMIT.to_string()).opt("--timeout", "20s").opt("--grace", "1ms");
+        // Several times the limit, if nothing bounded it: 800 queues of 200 KiB (udp) to 2.5 MiB (tcp).
+        let mut run = task.probe("r_sockets", &[kind, "200", "4"]).spawn()?;
+        run.pump(std::time::Duration::from_secs(15), |run| run.out.text().contains("holds ") || run.ended.is_some())?;
+        let grown = held(protocol).saturating_sub(before);
+        if arm == Arm::Contained {
+            bench.canary()?;
+        }
+        let ended = run.ended.is_some();
+        if !ended {
+            run.signal(Signal::SIGTERM)?;
+        }
+        let done = run.finish()?;
+        bench.note(format!("{kind}: the host's sockets grew by {} KiB, limit {} KiB", grown >> 10, LIMIT >> 10));
+        // Either the queues stay within the task's memory, or the task ran out of it. The kernel never refuses a TCP
+        // connection its first buffers, so each of the 800 may stand 16 KiB above the limit.
+        // The counters are the whole host's, and each processor holds some of them back: 2 MiB more or less prove nothing.
+        let bound = LIMIT + if kind == "tcp" { 800 * 16_384 } else { 2 << 20 };
+        ensure!(grown <= bound, "{kind}: {grown} bytes in queues with a memory limit of {LIMIT}");
+        let expected = if ended { "oom" } else { "stopped" };
+        ensure!(done.reason()? == expected && done.verdict()? == "proven", "{} {}", done.reason()?, done.verdict()?);
+    }
+    Ok(())
+}

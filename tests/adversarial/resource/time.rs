@@ -1,0 +1,183 @@
+//! Time and reasons: processor share, processor time, wall time; and six ends that are never mistaken for one another.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+
+use crate::harness::{Arm, Bench, Case, Fail, broken, proc};
+use crate::{ensure, require};
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        Case {
+            id: "R04",
+            tier: 1,
+            what: "self-SIGKILL, out of memory, timeout, stop, output and processor limit",
+            defence: &["memory,swap", "wall-time", "output-limit", "cpu-time"],
+            control: |bench| all_look_alike(bench).into(),
+            attack: six_reasons,
+        },
+        Case {
+            id: "R12",
+            tier: 1,
+            what: "spins on many threads; many short children; catches SIGXCPU",
+            defence: &["cpu", "cpu-time"],
+            control: |bench| spins_freely(bench).into(),
+            attack: share_and_sum,
+        },
+        Case {
+            id: "R13",
+            tier: 1,
+            what: "sleeps, stops itself, or blocks for ever",
+            defence: &["wall-time"],
+            control: |bench| blocks_on(bench).into(),
+            attack: killed_in_time,
+        },
+    ]
+}
+
+/// Directly, an exit status of 137 says nothing about why.
+fn all_look_alike(bench: &Bench) -> Result<(), Fail> {
+    let by_itself = bench.direct().probe("p_end", &["signal", "9"]).finish()?;
+    let mut run = bench.direct().probe("r_block", &["sleep", "20"]).spawn()?;
+    run.wait_line("ready")?;
+    run.signal(Signal::SIGKILL)?;
+    let by_another = run.finish()?;
+    require!(by_itself.code() == 137 && by_another.code() == 137, "{} {}", by_itself.code(), by_another.code());
+    Ok(())
+}
+
+fn six_reasons(bench: &Bench, arm: Arm) -> Result<(), Fail> {
+    let task = || bench.task(arm).opt("--timeout", "20s").opt("--grace", "100ms");
+    let mut seen = Vec::new();
+    let done = task().probe("p_end", &["signal", "9"]).finish()?;
+    seen.push(("self-SIGKILL", "signal", 137, done));
+    let done = task().opt("--memory", "32M").probe("r_memory", &["self", "128"]).finish()?;
+    seen.push(("memory", "oom", 137, done));
+    let done = bench.task(arm).opt("--timeout", "300ms").probe("r_block", &["sleep", "2"]).finish()?;
+    seen.push(("timeout", "wall_time", 124, done));
+    let done = task().opt("--output-limit", "64K").probe("r_flood", &["lines", "8"]).finish()?;
+    seen.push(("output", "output_limit", 137, done));
+    let done = task().opt("--cpu-time", "200ms").probe("r_cpu", &["threads", "2", "3000"]).finish()?;
+    seen.push(("processor", "cpu_time", 124, done));
+    let mut run = task().probe("contain_sigterm_ignore", &["5"]).spawn()?;
+    run.wait_line("ready")?;
+    if arm == Arm::Contained {
+        bench.canary()?;
+    }
+    run.signal(Signal::SIGTERM)?;
+    seen.push(("stop", "stopped", 137, run.finish()?));
+    for (what, reason, code, done) in &seen {
+        let (told, exit) = (done.reason()?, done.code());
+        ensure!(told == *reason && exit == *code, "{what}: reason {told}, exit {exit}; expected {reason}, {code}");
+        ensure!(done.verdict()? == "proven", "{what}: verdict {}", done.verdict()?);
+    }
+    bench.note(
+        seen.iter().map(|(what, reason, code, _)| format!("{what} -> {reason} {code}")).collect::<Vec<_>>().join(", "),
+    );
+    Ok(())
+}
+
+fn spins_freely(bench: &Bench) -> Result<(), Fail> {
+    let done = bench.direct().probe("r_cpu", &["threads", "4", "500"]).finish()?;
+    require!(done.code() == 0, "exit {}", done.code());
+    let done = bench.direct().probe("r_cpu", &["children", "2", "500"]).finish()?;
+    require!(done.code() == 0, "exit {}", done.code());
+    Ok(())
+}
+
+/// Processor time of the task so far, from the kernel's counter for its group.
+fn used(run: &crate::harness::Run) -> Option<Duration> {
+    let text = fs::read_to_string(run.group()?.join("cpu.stat")).ok()?;
+    text.lines().find_map(|l| l.strip_prefix("usage_usec "))?.parse().ok().map(Duration::from_micros)
+}
+
+fn share_and_sum(bench: &Bench, arm: Arm) -> Result<(), Fail> {
+    // A fifth of one processor for four threads that want all of them.
+    let mut run = bench.task(arm).opt("--cpus", "0.2").probe("r_cpu", &["threads", "4", "2000"]).spawn()?;
+    run.wait_line("ready")?;
+    let (from, began) = (used(&run).ok_or_else(|| broken("no counter"))?, Instant::now());
+    if arm == Arm::Contained {
+        bench.canary()?;
+    }
+    run.pump(Duration::from_millis(1_500), |_| false)?;
+    let (to, took) = (used(&run).ok_or_else(|| broken("no counter"))?, began.elapsed());
+    run.signal(Signal::SIGTERM)?;
+    run.finish()?;
+    let share = (to - from).as_millis() * 1_000 / took.as_millis();
+    bench.note(format!("4 spinning threads with --cpus 0.2 used {share} thousandths of a processor over {took:.2?}"));
+    // The kernel hands out whole periods of 100 ms, so a window may hold one more or less.
+    ensure!(share <= 200 + 50, "{share} thousandths of a processor with --cpus 0.2");
+
+    for (manner, count) in [("threads", "2"), ("children", "2")] {
+        let task = bench.task(arm).opt("--cpu-time", "500ms").opt("--timeout", "20s");
+        let done = task.probe("r_cpu", &[manner, count, "4000"]).finish()?;
+        let number = |pointer| done.field(pointer).map(|v| v.as_u64().unwrap_or(0));
+        let total = number("/usage/cpu_user_ms")? + number("/usage/cpu_system_ms")?;
+        bench.note(format!("{manner}: ended with {} after {total} ms of processor time, limit 500", done.reason()?));
+        ensure!(
+            done.reason()? == "cpu_time" && done.code() == 124,
+            "{manner}: {}, exit {}",
+            done.reason()?,
+            done.code()
+        );
+        ensure!((450..=700).contains(&total), "{manner}: {total} ms of processor time with a limit of 500");
+    }
+    Ok(())
+}
+
+const WAYS: [&str; 4] = ["sleep", "stop", "read", "vfork"];
+
+fn blocks_on(bench: &Bench) -> Result<(), Fail> {
+    for way in WAYS {
+        let mut run = bench.direct().probe("r_block", &[way, "20"]).spawn()?;
+        run.wait_line("ready")?;
+        run.pump(Duration::from_millis(200), |run| run.ended.is_some())?;
+        require!(run.ended.is_none(), "{way} did not block");
+    }
+    Ok(())
+}
+
+fn killed_in_time(bench: &Bench, arm: Arm) -> Result<(), Fail> {
+    for way in WAYS {
+        let mut run = bench.task(arm).opt("--timeout", "1s").probe("r_block", &[way, "4"]).spawn()?;
+        run.wait_line("ready")?;
+        let began = Instant::now();
+        if arm == Arm::Contained {
+            bench.canary()?;
+        }
+        run.pump(Duration::from_millis(2_000), |run| run.ended.is_some())?;
+        ensure!(run.ended.is_some(), "{way}: still there 2 s after its start, with a timeout of 1 s");
+        let done = run.finish()?;
+        let millis = (done.ended - began).as_millis();
+        bench.note(format!("{way}: over {millis} ms after its first line, timeout 1000"));
+        ensure!((900..=1_100).contains(&millis), "{way}: over after {millis} ms with a timeout of 1 s");
+        ensure!(done.reason()? == "wall_time" && done.code() == 124, "{way}: {}, exit {}", done.reason()?, done.code());
+        ensure!(done.verdict()? == "proven", "{way}: verdict {}", done.verdict()?);
+        ensure!(bench.survivors().is_empty(), "{way}: alive: {}", bench.survivors().join(", "));
+    }
+    unread_output_delays_no_limit(bench, arm)
+}
+
+/// A reader that does not read makes taskman wait with the output, never with the limit.
+fn unread_output_delays_no_limit(bench: &Bench, arm: Arm) -> Result<(), Fail> {
+    let mut run = bench.task(arm).opt("--timeout", "1s").probe("r_flood", &["lines", "64"]).spawn()?;
+    let seen = Instant::now();
+    let uids = bench.uid_range();
+    let gone = || proc::of_uid_range(&uids).is_empty();
+    while gone() && seen.elapsed() < Duration::from_secs(2) {
+        nix::poll::poll(&mut [], 1u8).ok();
+    }
+    let began = Instant::now();
+    while !gone() && began.elapsed() < Duration::from_secs(2) {
+        nix::poll::poll(&mut [], 5u8).ok();
+    }
+    let millis = began.elapsed().as_millis();
+    run.pump(Duration::from_secs(2), |run| run.ended.is_some())?;
+    let done = run.finish()?;
+    bench.note(format!("output that nobody reads: gone after {millis} ms, timeout 1000"));
+    ensure!((900..=1_100).contains(&millis), "with output that nobody reads it was gone after {millis} ms");
+    ensure!(done.reason()? == "wall_time" && done.code() == 124, "{}, exit {}", done.reason()?, done.code());
+    Ok(())
+}
