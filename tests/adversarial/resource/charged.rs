@@ -39,7 +39,39 @@ pub fn cases() -> Vec<Case> {
                 Ok(())
             },
         },
+        Case {
+            id: "R24",
+            tier: 1,
+            what: "asks sockets for error queues, sending times, keys of signed connections and IPv6 groups",
+            defence: &["seccomp"],
+            control: |bench| match options(bench, None) {
+                Ok(answers) => {
+                    // What this kernel does not have, it cannot be asked for; the rest looks at the value and says so.
+                    for name in REFUSED.iter().filter(|name| answers.get("main", name) == Some("ENOPROTOOPT")) {
+                        bench.note(format_args!("SKIP {name}: ENOPROTOOPT outside too"));
+                    }
+                    answers.works(&EVERYWHERE, &QUEUES.map(|name| (name, "ok")))
+                }
+                Err(fail) => Control::Broken(fail.to_string()),
+            },
+            attack: |bench, arm| {
+                let answers = options(bench, Some(arm))?;
+                answers.all(&EVERYWHERE, &QUEUES.map(|name| (name, "EPERM")))?;
+                answers.all(&EVERYWHERE, &REFUSED.map(|name| (name, "EPERM")))?;
+                answers.all(&EVERYWHERE, &[("allowed-nodelay", "ok"), ("allowed-v6only", "ok")])
+            },
+        },
     ]
+}
+
+/// Options that any kernel grants outside.
+const QUEUES: [&str; 6] = ["recverr", "recverr6", "recverr-high", "timestamping", "timestamping-new", "zerocopy"];
+/// Options that are asked for with a value that no kernel takes: what is learned is who refuses.
+const REFUSED: [&str; 8] = ["md5", "md5-ext", "ao-key", "ulp", "group6", "anycast6", "join6", "source6"];
+
+fn options(bench: &Bench, arm: Option<Arm>) -> Result<Answers, Fail> {
+    let launch = arm.map_or_else(|| bench.direct(), |arm| bench.task(arm));
+    watch(bench, arm, launch.probe("r_options", &[]), |_| Ok(())).map(|(answers, _)| answers)
 }
 
 const ATTACH: [&str; 5] = ["filter", "reuseport-filter", "bpf", "reuseport-bpf", "filter-high"];
