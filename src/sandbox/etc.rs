@@ -42,15 +42,7 @@ pub fn populate(plan: &Plan<'_>) -> Result<(), SysError> {
         ("resolv.conf", "# no network, no name server\n".to_owned()),
         ("nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n".to_owned()),
     ] {
-        file(&format!("etc/{name}"), &text)?;
+        rootfs::file(&format!("etc/{name}"), &text)?;
     }
     Ok(())
-}
-
-/// Makes a file of the sandbox that everyone in it can read.
-pub fn file(path: &str, text: &str) -> Result<(), SysError> {
-    use std::io::Write;
-    use std::os::unix::fs::OpenOptionsExt;
-    let mut file = std::fs::File::options().write(true).create_new(true).mode(0o444).open(path).on("create", path)?;
-    file.write_all(text.as_bytes()).on("write", path)
 }

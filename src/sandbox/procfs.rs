@@ -10,7 +10,7 @@ use nix::mount::{MsFlags, mount as mount_fs};
 use nix::sys::stat::Mode;
 use nix::unistd::{chdir, fchdir};
 
-use super::{Plan, etc, limits, machine, rootfs};
+use super::{Plan, limits, machine, rootfs};
 use crate::error::{Context, SysError};
 use crate::mutation::{Defence, off};
 use crate::sys::fd;
@@ -39,13 +39,13 @@ pub fn prepare(plan: &Plan<'_>) -> Result<(), SysError> {
         return Ok(());
     }
     rootfs::directory("proc/covered-directory")?;
-    etc::file("proc/covered-file", "")?;
+    rootfs::file("proc/covered-file", "")?;
     let limits = &plan.spec.limits;
     let processors = limits::visible_processors(plan, &limits::usable_processors()?);
-    etc::file("proc/cpuinfo", &machine::cpuinfo(processors).on("read", "/proc/cpuinfo")?)?;
-    etc::file("proc/loadavg", machine::LOADAVG)?;
-    etc::file("proc/meminfo", &machine::meminfo(limits.memory_bytes))?;
-    etc::file("proc/stat", &machine::stat(processors))
+    rootfs::file("proc/cpuinfo", &machine::cpuinfo(processors).on("read", "/proc/cpuinfo")?)?;
+    rootfs::file("proc/loadavg", machine::LOADAVG)?;
+    rootfs::file("proc/meminfo", &machine::meminfo(limits.memory_bytes))?;
+    rootfs::file("proc/stat", &machine::stat(processors))
 }
 
 /// Mounts proc in the new root, which is the working directory. What covers its entries stays reachable through a

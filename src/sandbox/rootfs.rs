@@ -5,8 +5,11 @@
 //! The host's root is not hidden but detached: there is no path back to it.
 
 use std::ffi::CString;
+use std::fs::File;
+use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use nix::errno::Errno;
@@ -95,6 +98,12 @@ pub fn directory(path: &str) -> Result<(), SysError> {
     mkdir(path, Mode::from_bits_truncate(0o755)).on("mkdir", path)
 }
 
+/// Makes a file of the sandbox that everyone in it can read.
+pub fn file(path: &str, text: &str) -> Result<(), SysError> {
+    let mut file = File::options().write(true).create_new(true).mode(0o444).open(path).on("create", path)?;
+    file.write_all(text.as_bytes()).on("write", path)
+}
+
 /// Binds a directory or file of the host, or repeats it if it is a symlink, as `/bin` is on a merged-usr host.
 pub fn bind_or_link(source: &str, target: &str) -> Result<(), SysError> {
     match std::fs::symlink_metadata(source) {
@@ -160,7 +169,7 @@ fn make_place(target: &Path, is_dir: bool) -> Result<(), SysError> {
         let name = part.display().to_string();
         let made = match resolve(part, ResolveFlag::RESOLVE_BENEATH) {
             Ok(_) => continue,
-            Err(Errno::ENOENT) if part == target && !is_dir => etc::file(&name, ""),
+            Err(Errno::ENOENT) if part == target && !is_dir => file(&name, ""),
             Err(Errno::ENOENT) => directory(&name),
             Err(errno) => return Err(SysError::new("openat2", name, errno).hint(TARGET_SYMLINK)),
         };

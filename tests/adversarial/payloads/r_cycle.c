@@ -1,10 +1,10 @@
 /* A cycle of two Unix sockets that carry each other, our standard output, and a file of argv[2] MiB that was made in argv[1]
  * and has no name: once we exit, nobody holds any of them, and all of them live. */
+#include "r_rights.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 int main(int argc, char **argv) {
@@ -16,13 +16,6 @@ int main(int argc, char **argv) {
     for (int i = atoi(argv[2]); i > 0; i--)
         if (write(file, block, sizeof block) != sizeof block) return 92;
     int fds[4] = {pair[0], pair[1], 1, file};
-    char control[CMSG_SPACE(sizeof fds)] = {0};
-    struct iovec data = {"x", 1};
-    struct msghdr message = {
-        .msg_iov = &data, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
-    struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
-    rights->cmsg_level = SOL_SOCKET, rights->cmsg_type = SCM_RIGHTS, rights->cmsg_len = CMSG_LEN(sizeof fds);
-    memcpy(CMSG_DATA(rights), fds, sizeof fds);
-    if (sendmsg(pair[0], &message, 0) != 1) return 93;
+    if (send_rights(pair[0], fds, 4)) return 93;
     return write(1, "sent\n", 5) != 5;
 }

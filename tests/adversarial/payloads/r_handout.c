@@ -1,7 +1,7 @@
 /* Hands its standard output and error to whoever listens on the Unix socket argv[1], writes, and exits: the pipes now have
  * a writer that is no process of the task. */
+#include "r_rights.h"
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -11,13 +11,6 @@ int main(int argc, char **argv) {
     struct sockaddr_un to = {.sun_family = AF_UNIX};
     strncpy(to.sun_path, argv[1], sizeof to.sun_path - 1);
     if (s < 0 || connect(s, (void *)&to, sizeof to)) return 91;
-    char control[CMSG_SPACE(sizeof fds)] = {0};
-    struct iovec data = {"x", 1};
-    struct msghdr message = {
-        .msg_iov = &data, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
-    struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
-    rights->cmsg_level = SOL_SOCKET, rights->cmsg_type = SCM_RIGHTS, rights->cmsg_len = CMSG_LEN(sizeof fds);
-    memcpy(CMSG_DATA(rights), fds, sizeof fds);
-    if (sendmsg(s, &message, 0) != 1) return 92;
+    if (send_rights(s, fds, 2)) return 92;
     return write(1, "sent\n", 5) != 5;
 }
