@@ -1,18 +1,46 @@
-//! Builds sandbox-init (`src/sys/reaper/main.rs`) as a static program without libc, to be embedded in the library.
+//! Generates the messages and services of `proto/`, without a protoc on the machine, and builds sandbox-init
+//! (`src/sys/reaper/main.rs`) as a static program without libc, to be embedded in the library.
 //!
-//! It is a program of its own so that nothing of the launcher is in its memory; it is this small so that executing it
+//! That is a program of its own so that nothing of the launcher is in its memory; it is this small so that executing it
 //! costs less than a tenth of a millisecond.
 
 use std::env;
 use std::path::PathBuf;
 use std::process::Command;
 
-#[expect(clippy::disallowed_methods, reason = "a build script starts the compiler, not a task")]
 fn main() {
+    messages();
+    sandbox_init();
+}
+
+fn messages() {
+    println!("cargo::rerun-if-changed=proto");
+    let mut compiler = protox::Compiler::new(["proto"]).expect("proto/ exists");
+    compiler.include_source_info(true).include_imports(true);
+    compiler.open_files(["task.proto"]).expect("proto/ compiles");
+    // For reflection: what the service offers, as data.
+    let descriptors = out_dir().join("descriptors.bin");
+    std::fs::write(descriptors, compiler.encode_file_descriptor_set()).expect("OUT_DIR can be written to");
+    tonic_prost_build::configure()
+        // Sorted, so that the same request has the same bytes.
+        .btree_map(".")
+        // Output travels as it was read, without another copy.
+        .bytes(".task_manager.StreamTaskOutputResponse.output")
+        .codec_path("crate::proto::codec::Exact")
+        .compile_fds(compiler.file_descriptor_set())
+        .expect("messages are generated");
+}
+
+fn out_dir() -> PathBuf {
+    PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"))
+}
+
+#[expect(clippy::disallowed_methods, reason = "a build script starts the compiler, not a task")]
+fn sandbox_init() {
     let source = "src/sys/reaper/main.rs";
     println!("cargo::rerun-if-changed=src/sys/reaper");
     println!("cargo::rerun-if-changed=build.rs");
-    let output = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("sandbox-init");
+    let output = out_dir().join("sandbox-init");
     let mut rustc = Command::new(env::var_os("RUSTC").expect("cargo sets RUSTC"));
     rustc.args([
         "--edition",

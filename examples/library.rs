@@ -46,6 +46,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // What cannot be meant is refused before anything runs, and the error names the field.
     let refused = TaskSpec::new("true", [""; 0])?.with_limits(Limits { memory_bytes: 1, ..Limits::default() });
-    println!("refused: {}", refused.map(|_| "nothing").map_err(|error| error.field).unwrap_or_else(|field| field));
+    println!(
+        "refused: {}",
+        refused.map(|_| "nothing".into()).map_err(|error| error.field).unwrap_or_else(|field| field)
+    );
     Ok(())
 }

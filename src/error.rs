@@ -72,7 +72,7 @@ impl<T> Context<T> for std::io::Result<T> {
 }
 
 /// Why a task did not start. Never an [`Outcome`](crate::Outcome): taskman's failures do not look like the task's.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum StartError {
     /// The request itself is wrong.
     #[error(transparent)]

@@ -17,6 +17,8 @@
 //! | [`cli`] | the `taskman` command; uses nothing but this library's public API |
 //! | [`doctor`] | what this host can enforce, in words that `taskman run` repeats when it refuses |
 //! | [`launch`] | the privileged parent: place, create, supervise, end, prove |
+//! | [`wire`] | what server and launcher say to each other; neither trusts it unchecked |
+//! | [`launch`] | the privileged parent: place, create, watch, end, prove; one task ([`Launcher::start`]) or many ([`launch::service`]) |
 //! | [`cgroup`] | control groups of either layout behind one table |
 //! | [`sandbox`] | the child's side: the ordered list of confinement steps |
 //! | [`sys`] | one file per kernel object; the only place with `unsafe` |
@@ -38,15 +40,19 @@
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 compile_error!("taskman's system call table and sandbox-init are written for x86_64 Linux");
 
+pub mod certs;
 pub mod cgroup;
 pub mod cli;
+pub mod config;
 pub mod doctor;
 pub mod error;
 pub mod launch;
 pub mod mutation;
+pub mod proto;
 pub mod sandbox;
 pub mod sys;
 pub mod task;
+pub mod wire;
 
 pub use error::{StartError, SysError};
 pub use launch::{Launcher, Task};

@@ -43,6 +43,7 @@ pub enum Defence {
     OomGroup,
     OpenAnew,
     OutputLimit,
+    Ownership,
     PayloadNotPid1,
     PidNamespace,
     Pids,

@@ -218,7 +218,12 @@ impl Group {
 
     /// Removes the directories, version 1 first. The group must be empty; a busy one is given a bounded time.
     pub fn remove(&self) -> Result<(), SysError> {
-        let deadline = Instant::now() + REMOVE_PATIENCE;
+        self.remove_within(REMOVE_PATIENCE)
+    }
+
+    /// As [`Group::remove`], with another bound for a busy one.
+    pub fn remove_within(&self, patience: Duration) -> Result<(), SysError> {
+        let deadline = Instant::now() + patience.min(REMOVE_PATIENCE);
         for path in self.v1_plan.iter().map(|(_, path)| path).chain([&self.v2_path]) {
             directory::remove_dir(path, &self.events, deadline)?;
         }

@@ -1,31 +1,28 @@
-//! From a request to a running command: place, create, and learn whether it was executed.
+//! From a request to a process that confines itself: place, create, complete.
 
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::time::{Duration, Instant, SystemTime};
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socketpair, sockopt};
 use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::{Gid, Uid, fchown, pipe2, write};
 
 use super::Launcher;
 use super::end::Placement;
-use super::task::{Stdio, Task};
+use super::starting::Starting;
+use super::task::Stdio;
 use crate::cgroup::{Device, Group, OomWatch};
 use crate::error::{Context, StartError, SysError};
 use crate::mutation::{Defence, off};
-use crate::sandbox::{self, Failure, Plan};
+use crate::sandbox::{self, Plan};
 use crate::sys::{SANDBOX_INIT, clone, fd, pidfd::PidFd};
+use crate::task::id::TaskId;
 use crate::task::spec::TaskSpec;
-use serde::Deserialize;
-
-/// How long a sandbox may take to build: a thousand times what it takes, and not for ever.
-const START: Duration = Duration::from_secs(30);
 
 /// The six namespaces, made in the same call that creates the process.
 const NAMESPACES: [(Defence, libc::c_int); 6] = [
@@ -38,19 +35,33 @@ const NAMESPACES: [(Defence, libc::c_int); 6] = [
     (Defence::CgroupNamespace, libc::CLONE_NEWCGROUP),
 ];
 
-/// Creates the task in its cgroup, completes the cgroup while the child confines itself, and returns when the command
-/// runs.
-pub fn create(launcher: &Launcher, spec: TaskSpec, disks: &[Device], reduced: Vec<String>) -> Result<Task, StartError> {
-    let lease = launcher.uids.take(spec.id.entropy()).map_err(StartError::step("uid"))?;
+/// Creates the task in its cgroup and completes the cgroup while the child confines itself. How that ends, the [`Starting`]
+/// tells.
+pub fn begin(
+    launcher: &Launcher,
+    spec: TaskSpec,
+    disks: &[Device],
+    reduced: Vec<String>,
+) -> Result<Starting, StartError> {
+    // Not from the task's own id, which someone else may have chosen.
+    let lease = launcher.uids.take(TaskId::random().entropy()).map_err(StartError::step("uid"))?;
     let group = Group::create(&launcher.layout, &launcher.instance, &spec.id).map_err(StartError::step("cgroup"))?;
     let mut placement = Placement { group, init: None, tried: false };
 
     let pipes = |name| pipe(name).map_err(StartError::step("pipes"));
     let (stdin, feed) = pipes("stdin")?;
     let (output, stdout) = pipes("stdout")?;
-    let (errors, stderr) = pipes("stderr")?;
+    let (errors, stderr) = if spec.split_output {
+        let (errors, stderr) = pipes("stderr")?;
+        (Some(errors), stderr)
+    } else {
+        // One pipe for both is what keeps their true order.
+        let copy = || fd::lift(stdout.try_clone().on("fcntl", "stdout")?).on("fcntl", "stdout");
+        (None, copy().map_err(StartError::step("pipes"))?)
+    };
     // The launcher's ends never block: the task shares the pipes and can change their size between a poll and a write.
-    for end in [&feed, &output, &errors].into_iter().filter(|_| !off(Defence::NonBlockingPipes)) {
+    let ends = [Some(&feed), Some(&output), errors.as_ref()];
+    for end in ends.into_iter().flatten().filter(|_| !off(Defence::NonBlockingPipes)) {
         fcntl(end, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))
             .on("fcntl", "standard stream")
             .map_err(StartError::step("pipes"))?;
@@ -59,7 +70,7 @@ pub fn create(launcher: &Launcher, spec: TaskSpec, disks: &[Device], reduced: Ve
     for (pipe, mode) in [(&stdin, 0o400), (&stdout, 0o200), (&stderr, 0o200)] {
         hand_over(pipe, lease.uid, mode).map_err(StartError::step("pipes"))?;
     }
-    let (report, failure) = pipes("start")?;
+    let (report, failure) = report_channel().map_err(StartError::step("pipes"))?;
     let (status, tell) = pipes("status")?;
     let (placed, place) = pipes("placed")?;
     let (go, ready) = pipes("go")?;
@@ -92,18 +103,14 @@ pub fn create(launcher: &Launcher, spec: TaskSpec, disks: &[Device], reduced: Ve
     drop((stdin, stdout, stderr, failure, tell, placed, ready, go, init));
 
     // The child is building its root, and waits before it joins the groups made here and before anything of the task runs.
-    let oom = complete(&mut placement.group, &spec, disks).map_err(StartError::step("cgroup"))?;
-    match write(&place, &[sandbox::PLACED]) {
+    let completed = complete(&mut placement.group, &spec, disks).map_err(StartError::step("cgroup"));
+    let completed = completed.and_then(|oom| match write(&place, &[sandbox::PLACED]) {
         // A child that gave up before tells why.
-        Ok(_) | Err(Errno::EPIPE) => {}
-        Err(errno) => return Err(StartError::step("cgroup")(SysError::new("write", "placed pipe", errno))),
-    }
-    launcher.sweep();
-    wait_for_exec(report, &spec, &placement.group)?;
-
-    let stdio = Stdio { stdin: Some(feed), stdout: Some(output), stderr: Some(errors) };
-    let (started, started_at) = (Instant::now(), SystemTime::now());
-    Ok(Task { spec, lease, placement, oom, status, stdio, reduced, started, started_at, ending: None, main: None })
+        Ok(_) | Err(Errno::EPIPE) => Ok(oom),
+        Err(errno) => Err(StartError::step("cgroup")(SysError::new("write", "placed pipe", errno))),
+    });
+    let stdio = Stdio { stdin: Some(feed), stdout: Some(output), stderr: errors };
+    Ok(Starting::new(spec, lease, placement, completed, report, status, stdio, reduced))
 }
 
 /// Every limit written, and the watch for their most sudden end set.
@@ -112,60 +119,13 @@ fn complete(group: &mut Group, spec: &TaskSpec, disks: &[Device]) -> Result<OomW
     group.watch_oom()
 }
 
-/// Reads what the child has to say: one byte when all steps are done, then silence (executed) or a [`Failure`].
-fn wait_for_exec(report: OwnedFd, spec: &TaskSpec, group: &Group) -> Result<(), StartError> {
-    let said = read_within(report, START).map_err(StartError::step("start"))?;
-    let failure = said.strip_prefix(&[sandbox::CONFINED]);
-    match failure.unwrap_or(&said) {
-        [] if failure.is_some() => Ok(()),
-        [] => Err(died(spec, group)),
-        failure => Err(failed(failure, spec)),
-    }
-}
-
-/// Everything up to the end of the pipe, unless that takes too long.
-fn read_within(pipe: OwnedFd, patience: Duration) -> Result<Vec<u8>, SysError> {
-    let deadline = Instant::now() + patience;
-    let (mut said, mut piece) = (Vec::new(), [0; 4096]);
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-        match poll(&mut [PollFd::new(pipe.as_fd(), PollFlags::POLLIN)], timeout).on("poll", "start pipe")? {
-            0 => {
-                return Err(SysError::new("build", "sandbox", Errno::ETIMEDOUT)
-                    .hint("a file system it touches does not answer; look at --bind-ro and --workdir"));
-            }
-            _ => match nix::unistd::read(&pipe, &mut piece).on("read", "start pipe")? {
-                0 => return Ok(said),
-                count => said.extend_from_slice(&piece[..count]),
-            },
-        }
-    }
-}
-
-fn failed(failure: &[u8], spec: &TaskSpec) -> StartError {
-    // Both processes of a sandbox may fail at once; the first to speak is heard.
-    let mut reader = serde_json::Deserializer::from_slice(failure);
-    match Failure::deserialize(&mut reader) {
-        Ok(Failure::Step { step, source }) => StartError::Step { step: step.into(), source },
-        Ok(Failure::Exec { not_found, source }) => {
-            StartError::Exec { command: spec.command.clone(), not_found, source }
-        }
-        Err(error) => {
-            StartError::step("start")(SysError::new("read", "start pipe", Errno::EBADMSG).hint(error.to_string()))
-        }
-    }
-}
-
-/// The child ended without a word: killed during set-up, by the memory limit or from outside.
-fn died(spec: &TaskSpec, group: &Group) -> StartError {
-    let hint = match group.oom_kills() {
-        Ok(kills) if kills > 0 => {
-            format!("the memory limit of {} bytes is too small for the sandbox", spec.limits.memory_bytes)
-        }
-        _ => "it was killed from outside; see the kernel log".to_owned(),
-    };
-    StartError::step("start")(SysError::new("build", "sandbox", Errno::ECHILD).hint(hint))
+/// Where the child tells how its start goes. A socket, because its messages name their sender: that is how the payload's pid
+/// is known, however soon it is gone.
+fn report_channel() -> Result<(OwnedFd, OwnedFd), SysError> {
+    let (report, failure) =
+        socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC).on("socketpair", "start")?;
+    setsockopt(&report, sockopt::PassCred, &true).on("setsockopt", "SO_PASSCRED")?;
+    Ok((fd::lift(report).on("fcntl", "start")?, fd::lift(failure).on("fcntl", "start")?))
 }
 
 fn pipe(name: &'static str) -> Result<(OwnedFd, OwnedFd), SysError> {

@@ -2,15 +2,16 @@
 //!
 //! A check has a value read from the kernel, or it is unproven; nothing here asserts what it did not read.
 
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use std::os::fd::AsFd;
 
 use super::leftovers;
+use super::supervise::poll_until;
 use super::task::Task;
 use crate::cgroup::{Group, GroupUsage};
 use crate::error::{Context, SysError};
@@ -38,15 +39,13 @@ impl Placement {
     }
 
     /// Reaps init when it has ended, which a killed one does soon; one that does not is left to the checks to report.
-    fn reap_init(&self) -> Result<(), SysError> {
+    fn reap_init(&self, patience: Duration) -> Result<(), SysError> {
         let Some(init) = &self.init else { return Ok(()) };
-        let ended = poll(
-            &mut [PollFd::new(init.as_fd(), PollFlags::POLLIN)],
-            PollTimeout::try_from(VANISH).unwrap_or(PollTimeout::MAX),
-        )
-        .on("poll", "pidfd of sandbox-init")?;
-        if ended == 0 {
-            return Ok(());
+        let deadline = Instant::now() + patience;
+        while !poll_until([Some(PollFd::new(init.as_fd(), PollFlags::POLLIN))], Some(deadline))?[0] {
+            if Instant::now() >= deadline {
+                return Ok(());
+            }
         }
         match waitid(Id::PIDFd(init.as_fd()), WaitPidFlag::WEXITED) {
             Ok(_) | Err(Errno::ECHILD) => Ok(()),
@@ -61,7 +60,7 @@ impl Drop for Placement {
             return;
         }
         // Best effort: this is the path after an error, which is what gets reported; the next start sweeps the rest.
-        if self.group.kill().is_ok() && self.reap_init().is_ok() && self.group.wait_empty(VANISH).is_ok() {
+        if self.group.kill().is_ok() && self.reap_init(VANISH).is_ok() && self.group.wait_empty(VANISH).is_ok() {
             let _ = self.group.remove();
         }
     }
@@ -69,16 +68,17 @@ impl Drop for Placement {
 
 /// What the end brought to light.
 pub struct Ended {
-    at: SystemTime,
+    pub at: SystemTime,
     wall: Duration,
     left: usize,
     usage: GroupUsage,
+    overshoot: Duration,
     oom_kills: u64,
-    containment: Containment,
+    pub containment: Containment,
 }
 
-/// Kills the rest, waits, measures, removes, proves.
-pub fn end(task: &mut Task) -> Result<Ended, SysError> {
+/// Counts what is left besides init, and kills it all.
+pub fn begin(task: &mut Task) -> Result<usize, SysError> {
     let group = &task.placement.group;
     let left = count_left(group, task)?;
     if !off(Defence::Kill) {
@@ -86,18 +86,27 @@ pub fn end(task: &mut Task) -> Result<Ended, SysError> {
         if left > 0 {
             group.lift_throttles()?;
         }
-        task.placement.reap_init()?;
-        group.wait_empty(VANISH)?;
+    }
+    Ok(left)
+}
+
+/// Reaps, measures, removes, proves. What was killed is given `patience` to vanish.
+pub fn finish(task: &mut Task, left: usize, patience: Duration) -> Result<Ended, SysError> {
+    let group = &task.placement.group;
+    if !off(Defence::Kill) {
+        task.placement.reap_init(patience)?;
+        group.wait_empty(patience)?;
         collect_messages()?;
     }
     let wall = task.started.elapsed();
     let usage = group.usage()?;
     let oom_kills = group.oom_kills()?;
     let populated = group.is_populated();
-    let removed = group.remove();
+    let removed = group.remove_within(patience);
     let containment = prove(task, populated, removed);
     task.placement.tried = true;
-    Ok(Ended { at: SystemTime::now(), wall, left, usage, oom_kills, containment })
+    let overshoot = task.overshoot;
+    Ok(Ended { at: SystemTime::now(), wall, left, usage, overshoot, oom_kills, containment })
 }
 
 /// Descriptors in messages between sockets that nobody holds any more keep files of the task, and so its memory, until the
@@ -159,16 +168,16 @@ fn check<T>(name: &'static str, answer: Result<T, SysError>, judge: impl FnOnce(
     match answer {
         Ok(answer) => {
             let (value, ok) = judge(&answer);
-            Check { name, value: value.trim_end().to_owned(), ok: Some(ok) }
+            Check { name: name.into(), value: value.trim_end().to_owned(), ok: Some(ok) }
         }
-        Err(error) => Check { name, value: error.to_string(), ok: None },
+        Err(error) => Check { name: name.into(), value: error.to_string(), ok: None },
     }
 }
 
 /// The final record.
 pub fn report(task: Task, ended: Ended, output_bytes: u64) -> Report {
     let outcome = outcome(&task, &ended);
-    let GroupUsage { cpu_user, cpu_system, memory_peak, pids_peak } = ended.usage;
+    let usage = usage(&ended, output_bytes);
     Report {
         task_id: task.spec.id,
         command: task.spec.command.clone(),
@@ -176,17 +185,24 @@ pub fn report(task: Task, ended: Ended, output_bytes: u64) -> Report {
         outcome,
         started_at: humantime::format_rfc3339_millis(task.started_at).to_string(),
         ended_at: humantime::format_rfc3339_millis(ended.at).to_string(),
-        usage: Usage {
-            wall_ms: ended.wall.as_millis() as u64,
-            cpu_user_ms: cpu_user.as_millis() as u64,
-            cpu_system_ms: cpu_system.as_millis() as u64,
-            memory_peak_bytes: memory_peak,
-            pids_peak,
-            output_bytes,
-        },
+        usage,
         limits: task.spec.limits.clone(),
         reduced: task.reduced.clone(),
         containment: ended.containment,
+    }
+}
+
+/// What the task has used.
+pub fn usage(ended: &Ended, output_bytes: u64) -> Usage {
+    let GroupUsage { cpu_user, cpu_system, memory_peak, pids_peak } = ended.usage;
+    Usage {
+        wall_ms: ended.wall.as_millis() as u64,
+        cpu_user_ms: cpu_user.as_millis() as u64,
+        cpu_system_ms: cpu_system.as_millis() as u64,
+        memory_peak_bytes: memory_peak,
+        pids_peak,
+        output_bytes,
+        overshoot_ms: ended.overshoot.as_millis() as u64,
     }
 }
 
@@ -195,7 +211,8 @@ pub fn oom_detail(task: &Task) -> String {
     format!("ran out of memory; its limit is {}", human_bytes(task.spec.limits.memory_bytes))
 }
 
-fn outcome(task: &Task, ended: &Ended) -> Outcome {
+/// How and why the task ended.
+pub fn outcome(task: &Task, ended: &Ended) -> Outcome {
     // Without a told status the kernel had nobody left to tell: everything, init too, was killed at once.
     let status = task.main.unwrap_or(libc::SIGKILL);
     let (exit_code, signal_number) = if libc::WIFEXITED(status) {

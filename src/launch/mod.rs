@@ -1,15 +1,19 @@
 //! The privileged parent: it places a task, creates its sandbox, watches it from outside, ends it, and proves the end.
 //!
 //! It refuses to run in a process with more than one thread: `PR_SET_PDEATHSIG` names the parent *thread*, and a sandbox
-//! must not die because a thread of some pool did. There is one way to start a sandbox, [`Launcher::start`].
+//! must not die because a thread of some pool did. There is one way to start a sandbox: [`Launcher::start`] takes it in one
+//! go, for one task, and [`service`] in steps, for many.
 
 mod create;
 mod end;
 mod leftovers;
 mod pump;
+pub mod service;
+mod starting;
 mod supervise;
 mod task;
 mod uids;
+mod watch;
 
 use std::time::Duration;
 
@@ -22,6 +26,7 @@ use crate::sys::{clone, pidfd::PidFd};
 use crate::task::spec::TaskSpec;
 
 pub use pump::{Sink, Stream};
+pub use starting::Starting;
 pub use task::{Status, Task, Wait};
 pub use uids::{Lease, UidRange};
 
@@ -66,6 +71,22 @@ impl Launcher {
 
     /// Starts a task and returns once its command was executed, or with the reason why it was not.
     pub fn start(&self, spec: TaskSpec) -> Result<Task, StartError> {
+        if off(Defence::SingleThread) {
+            // The death signal then belongs to a thread that is gone by the time the payload runs.
+            return std::thread::scope(|scope| scope.spawn(|| self.start_here(spec)).join().expect("starts"));
+        }
+        self.start_here(spec)
+    }
+
+    fn start_here(&self, spec: TaskSpec) -> Result<Task, StartError> {
+        let starting = self.begin(spec)?;
+        // The child is building its root meanwhile.
+        self.sweep();
+        starting.wait()
+    }
+
+    /// Creates a task's process in its cgroup; [`Starting::look`] tells when its command was executed.
+    pub fn begin(&self, spec: TaskSpec) -> Result<Starting, StartError> {
         spec.limits.validate()?;
         let devices = device::behind(&sandbox::host_paths(&spec));
         let reduced = doctor::strict_refusals(&self.layout, &spec, &devices);
@@ -74,13 +95,7 @@ impl Launcher {
         }
         // What could not be found out stands among the reductions.
         let disks = devices.map(|devices| devices.disks).unwrap_or_default();
-        if off(Defence::SingleThread) {
-            // The death signal then belongs to a thread that is gone by the time the payload runs.
-            return std::thread::scope(|scope| {
-                scope.spawn(|| create::create(self, spec, &disks, reduced)).join().expect("starts")
-            });
-        }
-        create::create(self, spec, &disks, reduced)
+        create::begin(self, spec, &disks, reduced)
     }
 
     /// Removes what dead instances left behind; live ones are not touched.

@@ -7,7 +7,7 @@ use nix::sys::signalfd::SignalFd;
 
 use super::end::Placement;
 use super::pump::{Sink, Stream};
-use super::supervise::Ending;
+use super::watch::{self, Ending};
 use super::{Lease, supervise};
 use crate::cgroup::OomWatch;
 use crate::error::{Context, SysError};
@@ -33,6 +33,10 @@ pub struct Task {
     pub(super) ending: Option<Ending>,
     /// The payload's wait status, once told.
     pub(super) main: Option<i32>,
+    /// The payload's pid on the host.
+    pub(super) payload: i32,
+    /// How far a limit of time was exceeded when that was noticed.
+    pub(super) overshoot: Duration,
 }
 
 /// The launcher's ends of the task's standard streams.
@@ -101,7 +105,18 @@ impl Task {
 
     /// Asks the task to end: SIGTERM now, and a kill of everything in it after `grace`. [`Task::wait`] sees it through.
     pub fn stop(&mut self, grace: Duration) -> Result<(), SysError> {
-        supervise::stop(self, grace)
+        watch::stop(self, grace, Reason::Stopped)
+    }
+
+    /// The pid of its main process on the host, which may have ended by now.
+    pub fn process_id(&self) -> i32 {
+        self.payload
+    }
+
+    /// Takes the read ends of its output, one or two of them, for someone else to read; its standard input is closed.
+    pub fn take_outputs(&mut self) -> Vec<OwnedFd> {
+        self.stdio.stdin = None;
+        self.stdio.stdout.take().into_iter().chain(self.stdio.stderr.take()).collect()
     }
 
     /// Waits for the end, handing output to `output` as it comes, and proves that nothing is left.

@@ -23,8 +23,13 @@ pub fn die_with(plan: &Plan<'_>) -> Result<(), SysError> {
     Ok(())
 }
 
-/// Gives up everything root has. Securebits come before the uid, because locking them needs a capability that goes with it.
+/// Gives up everything root has, for the task's own uid.
 pub fn drop_privileges(plan: &Plan<'_>) -> Result<(), SysError> {
+    drop_to(plan.uid)
+}
+
+/// Gives up everything root has. Securebits come before the uid, because locking them needs a capability that goes with it.
+pub fn drop_to(uid: u32) -> Result<(), SysError> {
     let keep = off(Defence::Caps);
     if !keep {
         caps::drop_bounding().on("prctl", "PR_CAPBSET_DROP")?;
@@ -35,9 +40,9 @@ pub fn drop_privileges(plan: &Plan<'_>) -> Result<(), SysError> {
         setgroups(&[]).on("setgroups", "none")?;
     }
     if !off(Defence::Uid) {
-        let (uid, gid) = (Uid::from_raw(plan.uid), Gid::from_raw(plan.uid));
-        setresgid(gid, gid, gid).on("setresgid", plan.uid.to_string())?;
-        setresuid(uid, uid, uid).on("setresuid", plan.uid.to_string())?;
+        let (user, group) = (Uid::from_raw(uid), Gid::from_raw(uid));
+        setresgid(group, group, group).on("setresgid", uid.to_string())?;
+        setresuid(user, user, user).on("setresuid", uid.to_string())?;
     }
     if !keep {
         caps::clear().on("capset", "none")?;

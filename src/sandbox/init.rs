@@ -28,6 +28,7 @@ pub fn become_init(plan: &Plan<'_>, payload: i32) -> Result<Infallible, Failure>
     // Init goes where the payload is. A processor share is handed out in slices per processor; on one of its own, init could
     // be out of them, and not reap, while the payload still runs.
     step("processors", limits::show_processors(0, &processors))?;
+    step("files", limits::bound_files(plan))?;
     step("identity", identity::drop_privileges(plan))?;
     // The change of credentials has cleared it.
     step("death-signal", identity::die_with(plan))?;

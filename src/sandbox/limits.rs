@@ -21,11 +21,6 @@ const INHERITED: [(Resource, &str, u64); 5] = [
 /// Applies those that the payload inherits from this process.
 pub fn apply(plan: &Plan<'_>) -> Result<(), SysError> {
     let limits = &plan.spec.limits;
-    if !off(Defence::Nofile) {
-        setrlimit(Resource::RLIMIT_NOFILE, limits.nofile, limits.nofile)
-            .on("setrlimit", format!("RLIMIT_NOFILE {}", limits.nofile))
-            .map_err(|e| e.hint("above the hard limit of this host; lower --nofile or raise the hard limit"))?;
-    }
     if !off(Defence::Fsize) {
         setrlimit(Resource::RLIMIT_FSIZE, limits.fsize_bytes, limits.fsize_bytes).on("setrlimit", "RLIMIT_FSIZE")?;
     }
@@ -38,6 +33,18 @@ pub fn apply(plan: &Plan<'_>) -> Result<(), SysError> {
     }
     // When the host itself runs short, tasks go first. Raising needs no privilege, lowering would.
     std::fs::write("/proc/self/oom_score_adj", "1000").on("write", "/proc/self/oom_score_adj")
+}
+
+/// The limit on open files, by itself: the descriptors of a launcher with many tasks are still open here, and with it nothing
+/// more could be opened. So it comes when init and payload have opened all they need, but can still raise a limit.
+pub fn bound_files(plan: &Plan<'_>) -> Result<(), SysError> {
+    if off(Defence::Nofile) {
+        return Ok(());
+    }
+    let most = plan.spec.limits.nofile;
+    setrlimit(Resource::RLIMIT_NOFILE, most, most)
+        .on("setrlimit", format!("RLIMIT_NOFILE {most}"))
+        .map_err(|e| e.hint("above the hard limit of this host; lower --nofile or raise the hard limit"))
 }
 
 /// A task's place among the host's processes is not inherited from whoever started taskman, where that would favour it: no

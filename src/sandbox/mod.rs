@@ -22,6 +22,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+pub use identity::drop_to;
+pub use verify::is_powerless;
+
 use crate::cgroup::Group;
 use crate::error::{Context, SysError};
 use crate::mutation::{Defence, off};

@@ -7,7 +7,7 @@ use nix::errno::Errno;
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{chdir, execve, read, setsid, write};
 
-use super::{CONFINED, FAILURE, Failure, Plan, identity, seccomp, step, verify};
+use super::{CONFINED, FAILURE, Failure, Plan, identity, limits, seccomp, step, verify};
 use crate::error::{Context, SysError};
 use crate::mutation::{Defence, off};
 use crate::sys;
@@ -19,6 +19,7 @@ const GO: i32 = 4;
 /// The last steps, in this process alone.
 pub fn become_payload(plan: &Plan<'_>) -> Result<Infallible, Failure> {
     step("session", own_session())?;
+    step("files", limits::bound_files(plan))?;
     step("identity", identity::drop_privileges(plan))?;
     // The change of credentials has cleared it; init is this process's parent.
     step("death-signal", identity::die_with(plan))?;
@@ -55,7 +56,11 @@ fn execute(plan: &Plan<'_>) -> Result<Infallible, Failure> {
     for candidate in &candidates {
         let Err(errno) = execve(&c_string(candidate), &arguments, &environment);
         match errno {
-            Errno::ENOENT | Errno::ENOTDIR if !std::path::Path::new(candidate).exists() => {}
+            Errno::ENOENT | Errno::ENOTDIR if !std::path::Path::new(candidate).exists() => {
+                if spec.command.contains('/') {
+                    last = SysError::new("execve", candidate, errno);
+                }
+            }
             // The file is there: its interpreter, named in its first line or its headers, is not.
             Errno::ENOENT => {
                 last = SysError::new("execve", candidate, errno)
@@ -70,7 +75,7 @@ fn execute(plan: &Plan<'_>) -> Result<Infallible, Failure> {
             }
         }
     }
-    let not_found = last.errno() == Errno::ENOENT && last.hint.is_none();
+    let not_found = matches!(last.errno(), Errno::ENOENT | Errno::ENOTDIR) && last.hint.is_none();
     let source = if not_found {
         last.hint("only what the sandbox shows can be executed; --bind-ro brings more in")
     } else {

@@ -18,8 +18,12 @@ const WITH_DEVICES: [&str; 2] = ["/dev", "/dev/pts"];
 /// Reads ids, capabilities, securebits, no_new_privs and seccomp mode. The cgroup was read when it was joined, because from
 /// inside its namespace it is always "/".
 pub fn identity(plan: &Plan<'_>) -> Result<(), SysError> {
+    is_powerless(plan.uid)
+}
+
+/// Whether this process is `uid`, under a filter, and cannot be anyone else any more.
+pub fn is_powerless(uid: u32) -> Result<(), SysError> {
     let status = std::fs::read_to_string("/proc/self/status").on("read", "/proc/self/status")?;
-    let uid = plan.uid;
     let ids = format!("{uid}\t{uid}\t{uid}\t{uid}");
     let none = "0000000000000000";
     let expected = [

@@ -4,6 +4,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use nix::errno::Errno;
 
+use super::pidfd::PidFd;
 use crate::mutation::{Defence, off};
 
 /// libc's constant of this name is too narrow for its value.
@@ -49,6 +50,21 @@ pub fn clone3(flags: u64, cgroup: Option<BorrowedFd<'_>>) -> Result<Side, Errno>
     }
     // SAFETY: the kernel has just stored a new descriptor that nobody else owns.
     Ok(Side::Parent(pid as i32, Some(unsafe { OwnedFd::from_raw_fd(pidfd) })))
+}
+
+/// Creates a process like this one, which may go on to start threads; a pid and a pidfd for it.
+///
+/// By the C library's fork, not by [`clone3`]: the child's thread structures must be its own.
+pub fn split() -> Result<Side, Errno> {
+    if !is_single_threaded() {
+        return Err(Errno::EDEADLK);
+    }
+    // SAFETY: single-threaded (checked above), so the child may use any memory it copied.
+    match Errno::result(unsafe { libc::fork() })? {
+        0 => Ok(Side::Child),
+        // Not waited for yet, so the number is still its own.
+        pid => PidFd::child(pid).map(|pidfd| Side::Parent(pid, Some(pidfd.into()))),
+    }
 }
 
 /// Creates a process like this one.

@@ -29,9 +29,23 @@ pub fn placed(number: RawFd) -> BorrowedFd<'static> {
     unsafe { BorrowedFd::borrow_raw(number) }
 }
 
+/// Closes every descriptor above 2 but `keep`. Whoever owns one of the others in this process must forget it.
+pub fn close_all_but(keep: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    let mut numbers: Vec<RawFd> = keep.iter().map(AsRawFd::as_raw_fd).filter(|number| *number > 2).collect();
+    numbers.sort_unstable();
+    let mut first = 3;
+    for number in numbers {
+        if first < number {
+            close_range(first, Some(number - 1))?;
+        }
+        first = number + 1;
+    }
+    close_range(first, None)
+}
+
 /// Closes descriptors `first` to `last`.
 pub fn close_range(first: RawFd, last: Option<RawFd>) -> Result<(), Errno> {
     let last = last.map_or(u32::MAX, |last| last as u32);
-    // SAFETY: touches no memory; called in a process about to execute, which uses no descriptor of the range any more.
+    // SAFETY: touches no memory; called in a process that uses no descriptor of the range any more.
     Errno::result(unsafe { libc::syscall(libc::SYS_close_range, first as u32, last, 0) }).map(drop)
 }

@@ -7,15 +7,19 @@
 
 pub mod caps;
 pub mod clone;
+pub mod epoll;
 pub mod fd;
+pub mod file;
 pub mod keyring;
 pub mod mount;
+pub mod names;
 pub mod net;
 pub mod pidfd;
 pub mod probe;
 pub mod scheduling;
 pub mod seccomp;
 pub mod signal;
+pub mod socket;
 pub mod user;
 pub mod uts;
 pub mod xattr;

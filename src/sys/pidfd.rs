@@ -20,6 +20,12 @@ impl From<OwnedFd> for PidFd {
     }
 }
 
+impl From<PidFd> for OwnedFd {
+    fn from(process: PidFd) -> Self {
+        process.0
+    }
+}
+
 impl AsFd for PidFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
@@ -35,6 +41,22 @@ impl PidFd {
             // A child keeps it under numbers it assigns itself.
             super::fd::lift(OwnedFd::from_raw_fd(raw as i32)).map(Self)
         }
+    }
+
+    /// A child of this process that was not waited for yet, so that its number cannot have gone to another.
+    pub fn child(pid: i32) -> Result<Self, Errno> {
+        // SAFETY: pidfd_open touches no memory; the result is a new descriptor that nobody else owns.
+        unsafe {
+            let raw = Errno::result(libc::syscall(libc::SYS_pidfd_open, pid, 0))?;
+            super::fd::lift(OwnedFd::from_raw_fd(raw as i32)).map(Self)
+        }
+    }
+
+    /// Kills the process.
+    pub fn kill(&self) -> Result<(), Errno> {
+        // SAFETY: without a siginfo the kernel reads no memory.
+        Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_send_signal, self.0.as_raw_fd(), libc::SIGKILL, 0, 0) })
+            .map(drop)
     }
 
     /// Asks this process, if it is a sandbox-init, to send `signal` to its payload.

@@ -14,6 +14,15 @@ pub fn reset_dispositions() -> Result<(), Errno> {
     Ok(())
 }
 
+/// Ignores `signals`.
+pub fn ignore(signals: &[nix::sys::signal::Signal]) -> Result<(), Errno> {
+    for signal in signals {
+        // SAFETY: no handler is installed.
+        unsafe { nix::sys::signal::signal(*signal, nix::sys::signal::SigHandler::SigIgn) }?;
+    }
+    Ok(())
+}
+
 /// Blocks every signal.
 pub fn block_all() -> Result<(), Errno> {
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), None)
@@ -30,5 +39,26 @@ pub fn name(signal: i32) -> String {
         Ok(known) => known.as_str().to_owned(),
         Err(_) if signal >= 34 => format!("SIGRTMIN+{}", signal - 34).replace("SIGRTMIN+0", "SIGRTMIN"),
         Err(_) => format!("SIG{signal}"),
+    }
+}
+
+/// The number of a signal's [name].
+pub fn number(name: &str) -> Option<i32> {
+    (1..=64).find(|signal| self::name(*signal) == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_numbers_are_each_others_inverse() {
+        for signal in 1..=64 {
+            assert_eq!(number(&name(signal)), Some(signal));
+        }
+        assert_eq!(
+            [number("SIGKILL"), number("SIGRTMIN"), number("KILL"), number("")],
+            [Some(9), Some(34), None, None]
+        );
     }
 }

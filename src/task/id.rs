@@ -2,11 +2,14 @@
 
 use std::fmt;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::spec::SpecError;
+
 /// Identifies one task, for ever.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct TaskId(Uuid);
 
 impl TaskId {
@@ -27,8 +30,13 @@ impl fmt::Display for TaskId {
     }
 }
 
-impl Serialize for TaskId {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+impl std::str::FromStr for TaskId {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        // Only the usual form: the parser also takes braces and other spellings of the same id.
+        let id = Uuid::parse_str(text).ok().filter(|id| id.to_string() == text.to_ascii_lowercase());
+        id.map(Self)
+            .ok_or_else(|| SpecError::new("task_id", format!("{text:?} is not a task id; `taskman list` shows yours")))
     }
 }

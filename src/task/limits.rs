@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::spec::SpecError;
 
@@ -10,17 +10,18 @@ use super::spec::SpecError;
 pub const MIN_MEMORY: u64 = 8 << 20;
 
 /// A task's limits, each enforced by the kernel or from outside the task.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Limits {
     /// Memory of all its processes, including tmpfs, shared memory and the kernel's part; swap is always 0.
     pub memory_bytes: u64,
     /// Share of processor time: 1.5 is one and a half processors.
     pub cpus: f64,
     /// Processor time of all its processes together.
-    #[serde(rename = "cpu_time_ms", serialize_with = "millis")]
+    #[serde(rename = "cpu_time_ms", with = "millis")]
     pub cpu_time: Duration,
     /// Time from start to end.
-    #[serde(rename = "timeout_ms", serialize_with = "millis")]
+    #[serde(rename = "timeout_ms", with = "millis")]
     pub timeout: Duration,
     /// Processes and threads at once.
     pub pids: u64,
@@ -94,6 +95,15 @@ impl Limits {
     }
 }
 
-fn millis<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_u64(duration.as_millis() as u64)
+/// A duration as a whole number of milliseconds.
+mod millis {
+    use super::*;
+
+    pub fn serialize<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(duration.as_millis() as u64)
+    }
+
+    pub fn deserialize<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        u64::deserialize(deserializer).map(Duration::from_millis)
+    }
 }

@@ -4,6 +4,7 @@ pub mod id;
 pub mod limits;
 pub mod outcome;
 pub mod profile;
+pub mod record;
 pub mod report;
 pub mod spec;
 pub mod units;

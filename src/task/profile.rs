@@ -1,11 +1,11 @@
 //! Named shapes of the inside view.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::spec::SpecError;
 
 /// How much of a usual Linux machine the task finds inside.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Profile {
     /// A machine of the task's own size: `ps`, `top`, `free`, `nproc` work and show the task's limits.

@@ -1,6 +1,8 @@
 //! The record of one task: outcome, usage, limits, and the proof of its containment.
 
-use serde::Serialize;
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
 
 use super::{id::TaskId, limits::Limits, outcome::Outcome};
 
@@ -30,7 +32,7 @@ pub struct Report {
 }
 
 /// Resources used by all processes of the task together.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)] // named as in design and README
 pub struct Usage {
     pub wall_ms: u64,
@@ -39,10 +41,17 @@ pub struct Usage {
     pub memory_peak_bytes: u64,
     pub pids_peak: u64,
     pub output_bytes: u64,
+    /// How far it was over its wall or processor time when that was noticed; absent below 100 ms, which is the usual.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub overshoot_ms: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// The verdict over all checks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// Every check was made and found nothing left.
@@ -54,10 +63,10 @@ pub enum Verdict {
 }
 
 /// One question put to the kernel, and its answer.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
     /// What was asked.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// What was read.
     pub value: String,
     /// Whether that is what containment needs; `None` when the kernel could not be asked.
@@ -65,7 +74,7 @@ pub struct Check {
 }
 
 /// The proof.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Containment {
     /// Over all checks.
     pub verdict: Verdict,
@@ -97,7 +106,7 @@ mod tests {
     use super::*;
 
     fn check(ok: Option<bool>) -> Check {
-        Check { name: "x", value: String::new(), ok }
+        Check { name: "x".into(), value: String::new(), ok }
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! What to run, parsed once; whoever holds a [`TaskSpec`] need not check it again.
 
+use std::borrow::Cow;
 use std::path::{Component, Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
 
 use super::{id::TaskId, limits::Limits, profile::Profile};
 
@@ -10,13 +13,15 @@ const TASK_ID_VARIABLE: &str = "TASKMAN_TASK_ID";
 pub const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
 /// The kernel's own bound for arguments and environment together is a quarter of the stack limit; stay below it.
 const MAX_ARGS_BYTES: usize = 1 << 20;
+/// No program reads more, and each is compared with all the others.
+const MAX_VARIABLES: usize = 1024;
 
 /// A request that cannot be meant, with the field at fault.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("{field}: {message}")]
 pub struct SpecError {
     /// The field, named as in the request.
-    pub field: &'static str,
+    pub field: Cow<'static, str>,
     /// What is wrong and what to do.
     pub message: String,
 }
@@ -24,7 +29,7 @@ pub struct SpecError {
 impl SpecError {
     /// A fault in `field`.
     pub fn new(field: &'static str, message: impl Into<String>) -> Self {
-        Self { field, message: message.into() }
+        Self { field: Cow::Borrowed(field), message: message.into() }
     }
 }
 
@@ -35,6 +40,13 @@ pub struct BindRo {
     pub source: PathBuf,
     /// Absolute path inside.
     pub target: PathBuf,
+}
+
+/// As it is written in a request.
+impl std::fmt::Display for BindRo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.source.display(), self.target.display())
+    }
 }
 
 impl std::str::FromStr for BindRo {
@@ -82,6 +94,8 @@ pub struct TaskSpec {
     pub binds: Vec<BindRo>,
     /// Refuse to start when a limit or defence cannot be enforced here.
     pub strict: bool,
+    /// A pipe of its own for standard error; otherwise both outputs share one, in their true order.
+    pub split_output: bool,
     env: Vec<(String, String)>,
 }
 
@@ -111,8 +125,16 @@ impl TaskSpec {
             workdir: PathBuf::from("/task"),
             binds: Vec::new(),
             strict: true,
+            split_output: true,
             env: Vec::new(),
         })
+    }
+
+    /// Names the task, instead of a fresh random id.
+    #[must_use]
+    pub fn with_id(mut self, id: TaskId) -> Self {
+        self.id = id;
+        self
     }
 
     /// Replaces the limits.
@@ -125,12 +147,16 @@ impl TaskSpec {
     /// Adds an environment variable, replacing a default of that name.
     pub fn with_env(mut self, name: &str, value: &str) -> Result<Self, SpecError> {
         if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
-            return Err(SpecError::new("env", format!("{name:?} is not a variable; write NAME=value")));
+            // Not quoted: whoever puts NAME=value into the name would find the value in the audit log.
+            return Err(SpecError::new("env", "holds what is no variable; write NAME=value, without NUL bytes"));
         }
         if name == TASK_ID_VARIABLE {
             return Err(SpecError::new("env", format!("{TASK_ID_VARIABLE} is set by taskman")));
         }
         self.env.retain(|(known, _)| known != name);
+        if self.env.len() >= MAX_VARIABLES {
+            return Err(SpecError::new("env", format!("has more than {MAX_VARIABLES} variables")));
+        }
         self.env.push((name.to_owned(), value.to_owned()));
         if self.env.iter().map(|(n, v)| n.len() + v.len() + 2).sum::<usize>() > MAX_ARGS_BYTES {
             return Err(SpecError::new("env", format!("is longer than {MAX_ARGS_BYTES} bytes")));

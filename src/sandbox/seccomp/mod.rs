@@ -20,7 +20,7 @@ pub mod page;
 pub mod table;
 
 #[cfg(test)]
-mod machine;
+pub(crate) mod machine;
 #[cfg(test)]
 mod tests;
 

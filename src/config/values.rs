@@ -1,0 +1,160 @@
+//! From a complete TOML table to typed values, with the checks that one value or two of them can fail.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use toml::Table;
+
+use super::parse::ConfigError;
+use super::table::Section;
+use super::{AuditLog, Config, Connections, Fsync, Output, Profile, Quota, Retain, Stop, Tls};
+use crate::certs::name;
+use crate::launch::UidRange;
+use crate::task::limits::Limits;
+
+/// Converts a complete table; the TLS files are left empty, because only a server needs them.
+pub(super) fn typed(table: &Table) -> Result<Config, ConfigError> {
+    let root = Section::root(table);
+    let uid_range: UidRange = root.parsed("uid_range")?;
+    Ok(Config {
+        server_address: address(&root)?,
+        state_dir: root.path("state_dir")?.ok_or_else(|| root.refuse("state_dir", "must name a directory"))?,
+        server_uid: server_uid(&root, uid_range)?,
+        uid_range,
+        strict: root.flag("strict")?,
+        admins: root.texts("admins", |name| name::check(name).map_err(|why| format!("{name:?}: {why}")))?,
+        tls: Tls {
+            ca_cert: PathBuf::new(),
+            server_cert: PathBuf::new(),
+            server_key: PathBuf::new(),
+            crl: None,
+            handshake_timeout: root.section("tls")?.duration("handshake_timeout")?,
+        },
+        connections: connections(&root.section("connections")?)?,
+        quota: quota(&root.section("quota")?)?,
+        output: output(&root.section("output")?)?,
+        retain: retain(&root.section("retain")?)?,
+        stop: stop(&root.section("stop")?)?,
+        audit_log: audit_log(&root.section("audit_log")?)?,
+        profiles: profiles(&root.section("profiles")?)?,
+    })
+}
+
+fn address(root: &Section<'_>) -> Result<String, ConfigError> {
+    let text = root.text("server_address")?;
+    let sound = text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
+    let wrong = || root.refuse("server_address", "must be HOST:PORT, such as \"localhost:50051\" or \"[::1]:50051\"");
+    sound.then(|| text.to_owned()).ok_or_else(wrong)
+}
+
+fn server_uid(root: &Section<'_>, tasks: UidRange) -> Result<u32, ConfigError> {
+    let uid = root.number("server_uid", 1, i64::from(u32::MAX) - 2)?;
+    if uid < 65_536 {
+        let why = "must be 65536 or above: accounts live below, and a process of the same uid could trace the server";
+        return Err(root.refuse("server_uid", why));
+    }
+    if tasks.contains(uid) {
+        let why = format!(
+            "lies in uid_range ({}:{}): the sweep after that uid's task would kill the server; choose one outside",
+            tasks.first, tasks.count
+        );
+        return Err(root.refuse("server_uid", why));
+    }
+    Ok(uid)
+}
+
+fn connections(section: &Section<'_>) -> Result<Connections, ConfigError> {
+    Ok(Connections {
+        total: section.number("total", 1, 1 << 20)?,
+        per_address: section.number("per_address", 1, 1 << 20)?,
+        handshakes: section.number("handshakes", 1, 1 << 16)?,
+        streams: section.number("streams", 1, 1 << 20)?,
+        message_bytes: section.bytes_of("message_bytes", 4 << 10, 64 << 20)?,
+        header_bytes: section.bytes_of("header_bytes", 1 << 10, 1 << 20)?,
+        keepalive: section.duration("keepalive")?,
+        keepalive_timeout: section.duration("keepalive_timeout")?,
+    })
+}
+
+fn quota(section: &Section<'_>) -> Result<Quota, ConfigError> {
+    Ok(Quota {
+        running: section.number("running", 1, 1 << 20)?,
+        running_per_user: section.number("running_per_user", 1, 1 << 20)?,
+        stored_output_per_user: section.bytes("stored_output_per_user", false)?,
+        requests_per_second: section.number("requests_per_second", 1, 1 << 30)?,
+        burst: section.number("burst", 1, 1 << 30)?,
+        streams_per_user: section.number("streams_per_user", 1, 1 << 20)?,
+    })
+}
+
+fn output(section: &Section<'_>) -> Result<Output, ConfigError> {
+    // Head and tail are kept by whole segments of at least 64K: two for each is the least that means anything.
+    let stored_per_task = section.bytes_of("stored_per_task", 256 << 10, 1 << 50)?;
+    Ok(Output { stored_per_task, reserve: section.bytes("reserve", true)? })
+}
+
+fn retain(section: &Section<'_>) -> Result<Retain, ConfigError> {
+    Ok(Retain {
+        age: section.duration("age")?,
+        count: section.number("count", 1, i64::from(u32::MAX))?,
+        bytes: section.bytes("bytes", false)?,
+    })
+}
+
+fn stop(section: &Section<'_>) -> Result<Stop, ConfigError> {
+    Ok(Stop { grace: section.grace("grace")?, shutdown: section.grace("shutdown")? })
+}
+
+fn audit_log(section: &Section<'_>) -> Result<AuditLog, ConfigError> {
+    Ok(AuditLog {
+        rotate: section.bytes_of("rotate", 4 << 10, 1 << 50)?,
+        keep: section.number("keep", 0, 1000)?,
+        fsync: match section.text("fsync")? {
+            "always" => Fsync::Always,
+            "interval" => Fsync::Interval,
+            _ => return Err(section.refuse("fsync", "must be \"always\" or \"interval\"")),
+        },
+    })
+}
+
+fn profiles(section: &Section<'_>) -> Result<BTreeMap<String, Profile>, ConfigError> {
+    let mut profiles = BTreeMap::new();
+    for key in section.keys() {
+        let sound = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
+        if key.is_empty() || key.len() > 64 || !key.chars().all(sound) {
+            return Err(section.refuse(key, "is no name of a profile; use 1 to 64 of A-Z a-z 0-9 _ -"));
+        }
+        profiles.insert(key.clone(), profile(&section.section(key)?)?);
+    }
+    Ok(profiles)
+}
+
+fn profile(section: &Section<'_>) -> Result<Profile, ConfigError> {
+    let user =
+        |name: &str| if name == "*" { Ok(()) } else { name::check(name).map_err(|why| format!("{name:?}: {why}")) };
+    let shown = |path: &str| match path.starts_with('/') {
+        true => Ok(()),
+        false => Err(format!("{path:?} must be a path from the root")),
+    };
+    let limits = Limits {
+        memory_bytes: section.bytes("memory", false)?,
+        cpus: section.cpus("cpus")?,
+        cpu_time: section.duration("cpu_time")?,
+        timeout: section.duration("timeout")?,
+        pids: section.count("pids")?,
+        io_read_bps: section.bytes("io_read_bps", false)?,
+        io_write_bps: section.bytes("io_write_bps", false)?,
+        output_bytes: section.bytes("output_limit", false)?,
+        nofile: section.count("nofile")?,
+        fsize_bytes: section.bytes("fsize", false)?,
+        disk_bytes: section.bytes("disk", false)?,
+        inodes: section.count("inodes")?,
+    };
+    limits.validate().map_err(|error| section.refuse(&error.field, error.message))?;
+    Ok(Profile {
+        inside: section.parsed("inside")?,
+        users: section.texts("users", user)?,
+        bind_ro: section.texts("bind_ro", shown)?.into_iter().map(PathBuf::from).collect(),
+        limits,
+    })
+}

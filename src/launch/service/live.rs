@@ -1,0 +1,355 @@
+//! One task of the service, from its first process to the proof of its end. Every step looks, acts and returns; what must be
+//! waited for is a descriptor or a deadline of the loop's.
+
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use nix::errno::Errno;
+use nix::sys::epoll::EpollFlags;
+
+use super::log;
+use super::poller::{Owner, Poller, Token};
+use crate::error::{StartError, SysError};
+use crate::launch::Lease;
+use crate::launch::end::{self, Placement, VANISH};
+use crate::launch::starting::Starting;
+use crate::launch::task::Task;
+use crate::launch::watch::{self, Source, Watch};
+use crate::task::id::TaskId;
+use crate::task::outcome::{Outcome, Reason, Status};
+use crate::task::record::UnixMillis;
+use crate::task::report::{Check, Containment, Usage};
+use crate::wire::{Ended, Event, Started};
+
+/// Once init is reaped the rest is a matter of microseconds; this is the most the loop stands still for one task.
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// What a step brought forth.
+pub enum News {
+    /// Nothing to tell.
+    None,
+    /// To be told, and the task lives on.
+    Tell(Event, Vec<std::os::fd::OwnedFd>),
+    /// To be told, and nothing of the task is left here.
+    Last(Box<Event>),
+    /// Nothing to tell, and nothing of the task is left here.
+    Gone,
+}
+
+/// A task of the service.
+pub struct Live {
+    pub id: TaskId,
+    serial: Owner,
+    stage: Stage,
+    /// Asked for while the task was being started.
+    stop: Option<(Duration, Reason)>,
+}
+
+enum Stage {
+    /// Its child confines itself.
+    Starting(Box<Starting>),
+    /// Its command runs.
+    Running(Box<Watch>),
+    /// Everything in it was killed; its init is waited for, until then.
+    Ending(Box<Task>, usize, Instant),
+    /// It was not started; what there was of it was killed and is waited for, until then.
+    Failed(Box<(Placement, Lease, StartError)>, Instant),
+    /// It was told as ended, yet something of it does not die. Its uid and its place stay taken.
+    Lost(Box<(Placement, Lease)>),
+    /// Between two stages, or after the last.
+    Gone,
+}
+
+impl Live {
+    /// Takes a task on whose first process was just created.
+    pub fn new(serial: Owner, starting: Starting, poller: &mut Poller) -> Result<Self, SysError> {
+        poller.add(starting.as_fd(), EpollFlags::EPOLLIN, Token::Report(serial))?;
+        poller.set_deadline(serial, Some(starting.deadline()));
+        Ok(Self { id: starting.id(), serial, stage: Stage::Starting(Box::new(starting)), stop: None })
+    }
+
+    /// Whether its end is still to be seen.
+    pub fn is_pending(&self) -> bool {
+        !matches!(self.stage, Stage::Lost(_) | Stage::Gone)
+    }
+
+    /// Something happened, or a moment came.
+    pub fn step(&mut self, source: Option<Source>, poller: &mut Poller) -> News {
+        let news = match std::mem::replace(&mut self.stage, Stage::Gone) {
+            Stage::Starting(starting) => self.look_at_start(starting, poller),
+            Stage::Running(watch) => self.watch(watch, source, poller),
+            // An event of the same batch may be older than the end.
+            Stage::Ending(task, left, until) if is_early(&task.placement, until) => {
+                poller.set_deadline(self.serial, Some(until));
+                self.stage = Stage::Ending(task, left, until);
+                News::None
+            }
+            Stage::Ending(task, left, _) => self.finish(task, left, poller),
+            Stage::Failed(failed, until) if is_early(&failed.0, until) => {
+                poller.set_deadline(self.serial, Some(until));
+                self.stage = Stage::Failed(failed, until);
+                News::None
+            }
+            Stage::Failed(failed, _) => self.give_up(failed, poller),
+            Stage::Lost(lost) => self.bury(lost, poller),
+            Stage::Gone => News::Gone,
+        };
+        if let Stage::Running(watch) = &self.stage {
+            poller.set_deadline(self.serial, Some(watch.deadline()));
+        }
+        news
+    }
+
+    /// Asks it to end.
+    pub fn stop(&mut self, grace: Duration, reason: Reason, poller: &mut Poller) -> News {
+        match &mut self.stage {
+            Stage::Starting(_) => {
+                let (asked, reason) = self.stop.unwrap_or((grace, reason));
+                self.stop = Some((asked.min(grace), reason));
+                News::None
+            }
+            Stage::Running(watch) => match watch::stop(&mut watch.task, grace, reason) {
+                Ok(()) => self.step(None, poller),
+                Err(error) => self.kill(Reason::Containment, &error.to_string(), poller),
+            },
+            _ => News::None,
+        }
+    }
+
+    /// Ends it at once.
+    pub fn kill(&mut self, reason: Reason, why: &str, poller: &mut Poller) -> News {
+        match std::mem::replace(&mut self.stage, Stage::Gone) {
+            Stage::Starting(starting) => {
+                let error = SysError::new("build", "sandbox", Errno::ECANCELED).hint(why.to_owned());
+                self.fail(starting, StartError::step("start")(error), poller)
+            }
+            Stage::Running(mut watch) => {
+                if let Err(error) = watch::end_for(&mut watch.task, reason, why.to_owned()) {
+                    log(&format!("task {}: {error}", self.id));
+                }
+                self.stage = Stage::Running(watch);
+                self.step(None, poller)
+            }
+            other => {
+                self.stage = other;
+                News::None
+            }
+        }
+    }
+
+    /// Sends a signal to its main process.
+    pub fn signal(&self, number: i32) -> Result<(), SysError> {
+        let gone = || SysError::new("signal", format!("task {}", self.id), Errno::ESRCH);
+        match &self.stage {
+            Stage::Running(_) if !(1..=64).contains(&number) => {
+                Err(SysError::new("signal", format!("{number} to task {}", self.id), Errno::EINVAL))
+            }
+            Stage::Running(watch) => watch.task.signal(number),
+            _ => Err(gone().hint("it does not run any more")),
+        }
+    }
+
+    /// Its output limit, while it runs.
+    pub fn output_limit(&self) -> Option<u64> {
+        match &self.stage {
+            Stage::Running(watch) => Some(watch.task.spec.limits.output_bytes),
+            _ => None,
+        }
+    }
+
+    /// The service ends: what does not die is not waited for a second time.
+    pub fn abandon(&mut self) {
+        if let Stage::Lost(lost) = &mut self.stage {
+            lost.0.tried = true;
+        }
+    }
+
+    fn look_at_start(&mut self, mut starting: Box<Starting>, poller: &mut Poller) -> News {
+        match starting.look() {
+            None => {
+                poller.set_deadline(self.serial, Some(starting.deadline()));
+                self.stage = Stage::Starting(starting);
+                News::None
+            }
+            Some(Err(error)) => self.fail(starting, error, poller),
+            Some(Ok(())) => {
+                poller.remove(starting.as_fd());
+                match starting.into_task() {
+                    Ok(task) => self.run(task, poller),
+                    Err(error) => News::Last(Box::new(Event::StartFailed { task: self.id, error })),
+                }
+            }
+        }
+    }
+
+    fn run(&mut self, mut task: Task, poller: &mut Poller) -> News {
+        let outputs = task.take_outputs();
+        let started = Started {
+            task: self.id,
+            process_id: task.process_id(),
+            started_at: unix_millis(task.started_at),
+            reduced: task.reduced.clone(),
+        };
+        let mut watch = Box::new(Watch::new(task));
+        let added = watch.descriptors().into_iter().try_for_each(|(source, fd, flags)| {
+            poller.add(fd, EpollFlags::from_bits_truncate(i32::from(flags.bits())), Token::Watch(self.serial, source))
+        });
+        // A task that cannot be watched, or that someone has stopped meanwhile.
+        let asked = match (added, self.stop.take()) {
+            (Err(error), _) => watch::end_for(&mut watch.task, Reason::Containment, error.to_string()),
+            (Ok(()), Some((grace, reason))) => watch::stop(&mut watch.task, grace, reason),
+            (Ok(()), None) => Ok(()),
+        };
+        if let Err(error) = asked {
+            log(&format!("task {}: {error}", self.id));
+        }
+        poller.set_deadline(self.serial, Some(watch.deadline()));
+        self.stage = Stage::Running(watch);
+        News::Tell(Event::Started(started), outputs)
+    }
+
+    fn watch(&mut self, mut watch: Box<Watch>, source: Option<Source>, poller: &mut Poller) -> News {
+        let seen = source.map_or(Ok(()), |source| watch.on_ready(source)).and_then(|()| watch.on_time());
+        if let Err(error) = seen {
+            // A limit that cannot be looked at is not enforced: the task ends.
+            log(&format!("task {}: {error}", self.id));
+            watch::decide(&mut watch.task, Reason::Containment, format!("it could not be watched: {error}"));
+        } else if !watch.is_over() {
+            self.stage = Stage::Running(watch);
+            return News::None;
+        }
+        for (_, fd, _) in watch.descriptors().into_iter().filter(|(source, ..)| *source != Source::Init) {
+            poller.remove(fd);
+        }
+        let mut task = Box::new(watch.task);
+        let overdue = task.ending.as_ref().and_then(|ending| ending.killed_at).is_some_and(|at| at.elapsed() >= VANISH);
+        let left = end::begin(&mut task).unwrap_or_else(|error| {
+            log(&format!("task {}: {error}", self.id));
+            if let Err(error) = task.placement.group.kill() {
+                log(&format!("task {}: {error}", self.id));
+            }
+            0
+        });
+        if overdue || task.placement.init().has_ended().unwrap_or(true) {
+            return self.finish(task, left, poller);
+        }
+        let until = Instant::now() + VANISH;
+        poller.set_deadline(self.serial, Some(until));
+        self.stage = Stage::Ending(task, left, until);
+        News::None
+    }
+
+    /// Init has ended, or will not: either way the kernel is asked what is left, and the answer is told.
+    fn finish(&mut self, mut task: Box<Task>, left: usize, poller: &mut Poller) -> News {
+        let vanished = task.placement.init().has_ended().unwrap_or(false);
+        let patience = if vanished { SETTLE } else { Duration::ZERO };
+        let ended = match end::finish(&mut task, left, patience) {
+            Ok(ended) => Ended {
+                task: self.id,
+                outcome: end::outcome(&task, &ended),
+                ended_at: unix_millis(ended.at),
+                usage: end::usage(&ended, 0),
+                containment: ended.containment,
+            },
+            Err(error) => unproven(&task, &error),
+        };
+        poller.set_deadline(self.serial, None);
+        if !ended.containment.is_proven() {
+            log(&format!("task {}: containment is not proven: {}", self.id, faults(&ended.containment)));
+        }
+        let event = Event::Ended(Box::new(ended));
+        let Task { mut placement, lease, .. } = *task;
+        if !vanished {
+            placement.tried = false;
+            self.stage = Stage::Lost(Box::new((placement, lease)));
+            return News::Tell(event, Vec::new());
+        }
+        poller.remove(init_of(&placement));
+        placement.tried = true;
+        News::Last(Box::new(event))
+    }
+
+    /// Kills what there is of a start that failed, and waits for it without holding up the others.
+    fn fail(&mut self, starting: Box<Starting>, error: StartError, poller: &mut Poller) -> News {
+        poller.remove(starting.as_fd());
+        let (placement, lease) = starting.into_remains();
+        if let Err(error) = placement.group.kill().and_then(|()| placement.group.lift_throttles()) {
+            log(&format!("task {}: {error}", self.id));
+        }
+        let failed = Box::new((placement, lease, error));
+        let init = failed.0.init();
+        let watched = poller.add(init, EpollFlags::EPOLLIN, Token::Watch(self.serial, Source::Init));
+        if watched.is_err() || init.has_ended().unwrap_or(true) {
+            return self.give_up(failed, poller);
+        }
+        let until = Instant::now() + VANISH;
+        poller.set_deadline(self.serial, Some(until));
+        self.stage = Stage::Failed(failed, until);
+        News::None
+    }
+
+    fn give_up(&mut self, failed: Box<(Placement, Lease, StartError)>, poller: &mut Poller) -> News {
+        let (placement, lease, error) = *failed;
+        let event = Event::StartFailed { task: self.id, error };
+        poller.set_deadline(self.serial, None);
+        if placement.init().has_ended().unwrap_or(false) {
+            poller.remove(init_of(&placement));
+            // Dropped, it is reaped and removed.
+            return News::Last(Box::new(event));
+        }
+        log(&format!("task {}: its sandbox does not die; its uid {} stays taken", self.id, lease.uid));
+        self.stage = Stage::Lost(Box::new((placement, lease)));
+        News::Tell(event, Vec::new())
+    }
+
+    /// At last: what did not die has died.
+    fn bury(&mut self, lost: Box<(Placement, Lease)>, poller: &mut Poller) -> News {
+        if !lost.0.init().has_ended().unwrap_or(false) {
+            self.stage = Stage::Lost(lost);
+            return News::None;
+        }
+        poller.remove(init_of(&lost.0));
+        log(&format!("task {}: what was left of it is gone now", self.id));
+        News::Gone
+    }
+}
+
+fn init_of(placement: &Placement) -> BorrowedFd<'_> {
+    std::os::fd::AsFd::as_fd(placement.init())
+}
+
+fn is_early(placement: &Placement, until: Instant) -> bool {
+    Instant::now() < until && !placement.init().has_ended().unwrap_or(true)
+}
+
+fn faults(containment: &Containment) -> String {
+    let faults = containment.checks.iter().filter(|check| check.ok != Some(true));
+    faults.map(|check| format!("{}: {}", check.name, check.value)).collect::<Vec<_>>().join("; ")
+}
+
+/// The kernel could not be asked. That is told, and not more.
+fn unproven(task: &Task, error: &SysError) -> Ended {
+    let (reason, detail) = match &task.ending {
+        Some(ending) => (ending.reason, ending.detail.clone()),
+        None => (Reason::Containment, "its end could not be seen".to_owned()),
+    };
+    Ended {
+        task: task.id(),
+        outcome: Outcome {
+            status: Status::Unknown,
+            exit_code: None,
+            signal: None,
+            reason,
+            detail: format!("{detail}; containment is not proven"),
+            signal_number: None,
+        },
+        ended_at: unix_millis(SystemTime::now()),
+        usage: Usage::default(),
+        containment: Containment::from_checks(vec![Check { name: "end".into(), value: error.to_string(), ok: None }]),
+    }
+}
+
+/// Milliseconds since 1970.
+fn unix_millis(time: SystemTime) -> UnixMillis {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as UnixMillis)
+}

@@ -1,0 +1,260 @@
+//! The launcher as a service: one thread, one epoll loop, many tasks, and a server at the other end of a socket that it does
+//! not trust.
+//!
+//! | what happens | what follows |
+//! |---|---|
+//! | a request that is malformed, or not from the server's process | as if the server had died |
+//! | the server dies | every task is killed and its end seen to; exit code 1 |
+//! | SIGTERM or SIGINT | every task is stopped; the server records the ends and says goodbye; exit code 0 |
+//! | a second one | every task is killed |
+//! | SIGHUP, or a change beside the TLS files | the server is handed the files anew |
+//!
+//! Nothing a request names reaches the kernel unchecked: a task is one that this process started itself, and what a new one
+//! may be stands in this process's own copy of the configuration (`admit`).
+
+mod admit;
+mod live;
+mod outbox;
+mod phase;
+mod poller;
+mod requests;
+pub mod tls;
+
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use nix::sys::epoll::EpollFlags;
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+
+use super::Launcher;
+use crate::config::Config;
+use crate::error::{Context, SysError};
+use crate::sys::pidfd::PidFd;
+use crate::task::id::TaskId;
+use crate::wire::{Event, PacketError, Sender};
+use live::{Live, News};
+use outbox::Outbox;
+use phase::Phase;
+use poller::{FIRST_TASK, Owner, Poller, SERVICE, TLS, Token};
+
+/// Signals that the loop takes as data. [`block_signals`] must come before the server is forked off.
+const SIGNALS: [Signal; 3] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
+/// Certificate and key are replaced one after the other; this is how long the second may take.
+const TLS_SETTLE: Duration = Duration::from_millis(250);
+
+/// The server's process, as its parent knows it.
+pub struct Server {
+    /// Cannot be mistaken for another.
+    pub process: PidFd,
+    /// What every packet must come from.
+    pub sender: Sender,
+}
+
+/// Keeps the signals that [`serve`] reads from ending the process before it does.
+pub fn block_signals() -> Result<(), SysError> {
+    let set: SigSet = SIGNALS.into_iter().collect();
+    sigprocmask(SigmaskHow::SIG_BLOCK, Some(&set), None).on("sigprocmask", "SIGTERM, SIGINT, SIGHUP")
+}
+
+/// Serves until the server has said goodbye or is gone. Returns the exit code.
+pub fn serve(launcher: &Launcher, config: &Config, socket: OwnedFd, server: Server) -> u8 {
+    let mut service = match Service::new(launcher, config, socket, server) {
+        Ok(service) => service,
+        Err(error) => {
+            log(&error.to_string());
+            return 1;
+        }
+    };
+    service.run().unwrap_or_else(|error| {
+        // The loop cannot wait any more. What is dropped here is killed and removed.
+        log(&error.to_string());
+        1
+    })
+}
+
+/// One plain line. Not with `eprintln!`, which panics when nobody reads; and on one line, whatever is in the text.
+fn log(line: &str) {
+    use std::io::Write;
+    let plain: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let _ = writeln!(std::io::stderr(), "taskman-launcher: {plain}");
+}
+
+struct Service<'a> {
+    launcher: &'a Launcher,
+    config: &'a Config,
+    socket: OwnedFd,
+    server: Server,
+    signals: SignalFd,
+    changes: tls::Changes,
+    /// Of the TLS files that were sent last.
+    marks: Vec<[i64; 5]>,
+    poller: Poller,
+    outbox: Outbox,
+    live: BTreeMap<Owner, Live>,
+    ids: HashMap<TaskId, Owner>,
+    next: Owner,
+    phase: Phase,
+    /// The server's process has ended and was waited for.
+    reaped: bool,
+    /// What the socket is watched for.
+    interest: EpollFlags,
+}
+
+impl<'a> Service<'a> {
+    fn new(launcher: &'a Launcher, config: &'a Config, socket: OwnedFd, server: Server) -> Result<Self, SysError> {
+        block_signals()?;
+        let signals =
+            SignalFd::with_flags(&SIGNALS.into_iter().collect(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
+                .on("signalfd", "SIGTERM, SIGINT, SIGHUP")?;
+        let changes = tls::Changes::watch(&config.tls)?;
+        let poller = Poller::new()?;
+        let interest = EpollFlags::EPOLLIN;
+        poller.add(&socket, interest, Token::Socket)?;
+        poller.add(&server.process, EpollFlags::EPOLLIN, Token::Server)?;
+        poller.add(&signals, EpollFlags::EPOLLIN, Token::Signals)?;
+        poller.add(changes.as_fd(), EpollFlags::EPOLLIN, Token::TlsFiles)?;
+        let mut outbox = Outbox::default();
+        let (fds, marks) = tls::Files::open(&config.tls)?.into_parts();
+        outbox.push(Event::TlsFiles, fds);
+        // Once, and not at each start: it looks at every task that lives.
+        launcher.sweep();
+        Ok(Self {
+            launcher,
+            config,
+            socket,
+            server,
+            signals,
+            changes,
+            marks,
+            poller,
+            outbox,
+            live: BTreeMap::new(),
+            ids: HashMap::new(),
+            next: FIRST_TASK,
+            phase: Phase::Serving,
+            reaped: false,
+            interest,
+        })
+    }
+
+    fn run(&mut self) -> Result<u8, SysError> {
+        loop {
+            self.flush()?;
+            if let Some(code) = self.exit_code() {
+                self.live.values_mut().for_each(Live::abandon);
+                return Ok(code);
+            }
+            let (ready, due) = self.poller.wait()?;
+            for token in ready {
+                match token {
+                    Token::Socket => self.read_requests(),
+                    Token::Server => self.server_ended(),
+                    Token::Signals => self.heed_signals(),
+                    Token::TlsFiles => self.note_change(),
+                    Token::Report(task) => self.with_task(task, |live, poller| live.step(None, poller)),
+                    Token::Watch(task, source) => self.with_task(task, |live, poller| live.step(Some(source), poller)),
+                }
+            }
+            for owner in due {
+                match owner {
+                    SERVICE => self.phase_is_over(),
+                    TLS => self.send_tls_files(false),
+                    task => self.with_task(task, |live, poller| live.step(None, poller)),
+                }
+            }
+        }
+    }
+
+    /// Lets a task take a step, and tells the server what came of it.
+    fn with_task(&mut self, serial: Owner, step: impl FnOnce(&mut Live, &mut Poller) -> News) {
+        // One event of a batch may have ended the task that a later one is about.
+        let Some(live) = self.live.get_mut(&serial) else { return };
+        let id = live.id;
+        let gone = match step(live, &mut self.poller) {
+            News::None => false,
+            News::Tell(event, fds) => {
+                self.tell(event, fds);
+                false
+            }
+            News::Last(event) => {
+                self.tell(*event, Vec::new());
+                true
+            }
+            News::Gone => true,
+        };
+        if gone {
+            self.live.remove(&serial);
+            self.ids.remove(&id);
+            self.poller.set_deadline(serial, None);
+        }
+    }
+
+    fn with_every_task(&mut self, mut step: impl FnMut(&mut Live, &mut Poller) -> News) {
+        let serials: Vec<Owner> = self.live.keys().copied().collect();
+        for serial in serials {
+            self.with_task(serial, &mut step);
+        }
+    }
+
+    fn tell(&mut self, event: Event, fds: Vec<OwnedFd>) {
+        if self.phase.has_server() {
+            self.outbox.push(event, fds);
+        }
+    }
+
+    /// Sends what waits. While anything does, no request is taken.
+    fn flush(&mut self) -> Result<(), SysError> {
+        if !self.phase.has_server() {
+            return Ok(());
+        }
+        match self.outbox.flush(self.socket.as_fd()) {
+            Ok(()) => {}
+            Err(PacketError::Closed) => {
+                self.server_has_closed();
+                return Ok(());
+            }
+            Err(error) => {
+                self.server_is_lost(&error.to_string());
+                return Ok(());
+            }
+        }
+        let interest = if self.outbox.is_empty() { EpollFlags::EPOLLIN } else { EpollFlags::EPOLLOUT };
+        if interest != self.interest {
+            self.poller.change(&self.socket, interest, Token::Socket)?;
+            self.interest = interest;
+        }
+        Ok(())
+    }
+
+    fn heed_signals(&mut self) {
+        while let Ok(Some(signal)) = self.signals.read_signal() {
+            if signal.ssi_signo == Signal::SIGHUP as u32 {
+                self.send_tls_files(true);
+            } else {
+                self.drain();
+            }
+        }
+    }
+
+    fn note_change(&mut self) {
+        self.changes.clear();
+        if !self.poller.has_deadline(TLS) {
+            self.poller.set_deadline(TLS, Some(Instant::now() + TLS_SETTLE));
+        }
+    }
+
+    /// Hands the TLS files over, if they have changed or someone asks for it. Those that are in use stay when they are wrong.
+    fn send_tls_files(&mut self, asked: bool) {
+        match tls::Files::open(&self.config.tls) {
+            Ok(files) if !asked && files.is_same(&self.marks) => {}
+            Ok(files) => {
+                let (fds, marks) = files.into_parts();
+                self.marks = marks;
+                self.tell(Event::TlsFiles, fds);
+            }
+            Err(error) => log(&format!("the TLS files in use stay: {error}")),
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! What the server asks for. A request from anyone else, or one that cannot be read, is the end of the server.
+
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use nix::errno::Errno;
+
+use super::live::Live;
+use super::{Service, admit, log};
+use crate::error::{StartError, SysError};
+use crate::task::id::TaskId;
+use crate::task::outcome::Reason;
+use crate::task::spec::SpecError;
+use crate::task::units::human_bytes;
+use crate::wire::{self, Event, Packet, PacketError, Request, StartRequest};
+
+/// Requests taken in one turn, so that tasks are watched however fast requests come.
+const BATCH: usize = 32;
+
+impl Service<'_> {
+    pub(super) fn read_requests(&mut self) {
+        for _ in 0..BATCH {
+            if !self.phase.has_server() || !self.outbox.is_empty() || !self.read_request() {
+                return;
+            }
+        }
+    }
+
+    /// Takes one request; false if there is none.
+    pub(super) fn read_request(&mut self) -> bool {
+        match wire::receive::<Request>(self.socket.as_fd()) {
+            Ok(Some(packet)) => self.take(packet),
+            Ok(None) => self.server_has_closed(),
+            Err(PacketError::WouldBlock) => return false,
+            Err(error) => self.server_is_lost(&format!("it does not speak as it should: {error}")),
+        }
+        self.phase.has_server()
+    }
+
+    fn take(&mut self, packet: Packet<Request>) {
+        if packet.sender != self.server.sender {
+            wire::abandon(packet.fds);
+            return self.server_is_lost(&format!("another process, {:?}, uses its socket", packet.sender));
+        }
+        if packet.cut || !packet.fds.is_empty() {
+            wire::abandon(packet.fds);
+            return self.server_is_lost("it sent descriptors, which no request has");
+        }
+        match packet.message {
+            Request::Start(request) => self.start(*request),
+            Request::Stop { task, grace_ms } => {
+                let grace = Duration::from_millis(grace_ms);
+                self.with_id(task, |live, poller| live.stop(grace, Reason::Stopped, poller));
+            }
+            Request::Signal { seq, task, number } => {
+                let gone = || SysError::new("signal", format!("task {task}"), Errno::ESRCH).hint("it has ended");
+                let live = self.ids.get(&task).and_then(|serial| self.live.get(serial));
+                let error = live.map_or_else(|| Err(gone()), |live| live.signal(number)).err();
+                self.tell(Event::Signalled { seq, error }, Vec::new());
+            }
+            Request::OutputLimit { task } => self.with_id(task, |live, poller| {
+                let detail = match live.output_limit() {
+                    Some(limit) => format!("wrote more than its output limit of {}", human_bytes(limit)),
+                    None => "wrote more than its output limit".to_owned(),
+                };
+                live.kill(Reason::OutputLimit, &detail, poller)
+            }),
+            Request::Goodbye => self.server_leaves(),
+        }
+        // What can be answered is answered before the next request is taken.
+        if let Err(error) = self.flush() {
+            self.server_is_lost(&error.to_string());
+        }
+    }
+
+    fn with_id(&mut self, task: TaskId, step: impl FnOnce(&mut Live, &mut super::Poller) -> super::News) {
+        if let Some(serial) = self.ids.get(&task).copied() {
+            self.with_task(serial, step);
+        }
+    }
+
+    fn start(&mut self, request: StartRequest) {
+        let task = request.task;
+        if let Err(error) = self.try_start(request) {
+            self.tell(Event::StartFailed { task, error }, Vec::new());
+        }
+    }
+
+    fn try_start(&mut self, request: StartRequest) -> Result<(), StartError> {
+        let task = request.task;
+        if self.ids.contains_key(&task) {
+            return Err(SpecError::new("task", "this id belongs to a task that runs").into());
+        }
+        let refused = |errno, hint: String| {
+            StartError::step("admit")(SysError::new("start", format!("task {task}"), errno).hint(hint))
+        };
+        if !self.phase.admits() {
+            return Err(refused(Errno::ECANCELED, "the server is stopping".to_owned()));
+        }
+        let most = self.config.quota.running;
+        if self.live.len() >= most {
+            return Err(refused(Errno::EAGAIN, format!("{most} tasks run, which is the most (quota.running)")));
+        }
+        let spec = admit::spec(request, self.config)?;
+        let starting = self.launcher.begin(spec)?;
+        let serial = self.next;
+        self.next += 1;
+        let live = Live::new(serial, starting, &mut self.poller).map_err(StartError::step("start"))?;
+        self.live.insert(serial, live);
+        self.ids.insert(task, serial);
+        // It may have failed already.
+        self.with_task(serial, |live, poller| live.step(None, poller));
+        Ok(())
+    }
+
+    /// The server is gone, broken or taken over.
+    pub(super) fn server_is_lost(&mut self, why: &str) {
+        if self.phase.has_server() {
+            log(&format!("the server is lost: {why}; ending {} tasks", self.live.len()));
+            self.end_all_without_server(false);
+        }
+    }
+
+    /// The server gives up, or has died.
+    pub(super) fn server_has_closed(&mut self) {
+        if self.phase.has_server() {
+            log(&format!("the server has closed its socket; ending {} tasks", self.live.len()));
+            self.end_all_without_server(true);
+        }
+    }
+}

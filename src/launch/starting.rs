@@ -1,0 +1,177 @@
+//! A task between its creation and the execution of its command: what its child tells, read without blocking.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant, SystemTime};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags};
+use serde::Deserialize;
+
+use super::Lease;
+use super::end::Placement;
+use super::supervise::poll_until;
+use super::task::{Stdio, Task};
+use crate::cgroup::{Group, OomWatch};
+use crate::error::{StartError, SysError};
+use crate::sandbox::{self, Failure};
+use crate::sys::socket;
+use crate::task::id::TaskId;
+use crate::task::spec::TaskSpec;
+
+/// How long a sandbox may take to build: a thousand times what it takes, and not for ever.
+const START: Duration = Duration::from_secs(30);
+/// No failure takes more words; what does is not one.
+const MOST: usize = 64 << 10;
+
+/// A task that is being started. Dropped, it is killed and removed.
+pub struct Starting {
+    spec: TaskSpec,
+    lease: Lease,
+    placement: Placement,
+    /// Set when the cgroup is complete; the child waits for that, and dies when it is an error.
+    completed: Result<OomWatch, StartError>,
+    report: OwnedFd,
+    status: OwnedFd,
+    stdio: Stdio,
+    reduced: Vec<String>,
+    said: Vec<u8>,
+    payload: Option<i32>,
+    deadline: Instant,
+}
+
+impl Starting {
+    #[allow(clippy::too_many_arguments)] // one caller, which has made each of them
+    pub(super) fn new(
+        spec: TaskSpec,
+        lease: Lease,
+        placement: Placement,
+        completed: Result<OomWatch, StartError>,
+        report: OwnedFd,
+        status: OwnedFd,
+        stdio: Stdio,
+        reduced: Vec<String>,
+    ) -> Self {
+        let deadline = Instant::now() + START;
+        let (said, payload) = (Vec::new(), None);
+        Self { spec, lease, placement, completed, report, status, stdio, reduced, said, payload, deadline }
+    }
+
+    /// The task's id.
+    pub fn id(&self) -> TaskId {
+        self.spec.id
+    }
+
+    /// Readable when [`Starting::look`] has something to see.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.report.as_fd()
+    }
+
+    /// When [`Starting::look`] gives up.
+    pub fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// Reads what the child has said: one byte when all steps are done, then silence (executed) or a failure. None while it
+    /// is still at work.
+    pub fn look(&mut self) -> Option<Result<(), StartError>> {
+        if let Err(error) = &self.completed {
+            return Some(Err(error.clone()));
+        }
+        let mut piece = [0; 4096];
+        loop {
+            match socket::receive(self.report.as_fd(), &mut piece) {
+                Ok(received) if received.bytes == 0 => return Some(self.judge()),
+                Ok(_) if self.said.len() > MOST => return Some(Err(failed(&self.said, &self.spec))),
+                Ok(received) => {
+                    if self.said.is_empty() {
+                        self.payload = received.sender.map(|sender| sender.pid);
+                    }
+                    self.said.extend_from_slice(&piece[..received.bytes]);
+                }
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) if Instant::now() < self.deadline => return None,
+                Err(Errno::EAGAIN) => {
+                    let error = SysError::new("build", "sandbox", Errno::ETIMEDOUT)
+                        .hint("a file system it touches does not answer; look at --bind-ro and --workdir");
+                    return Some(Err(StartError::step("start")(error)));
+                }
+                Err(errno) => return Some(Err(StartError::step("start")(SysError::new("read", "start pipe", errno)))),
+            }
+        }
+    }
+
+    /// Waits until the command was executed, or for the reason why it was not.
+    pub fn wait(mut self) -> Result<Task, StartError> {
+        loop {
+            if let Some(result) = self.look() {
+                result?;
+                return self.into_task();
+            }
+            let readable = PollFd::new(self.report.as_fd(), PollFlags::POLLIN);
+            poll_until([Some(readable)], Some(self.deadline)).map_err(StartError::step("start"))?;
+        }
+    }
+
+    /// The running task, once [`Starting::look`] has said so.
+    pub fn into_task(self) -> Result<Task, StartError> {
+        let Self { spec, lease, placement, completed, status, stdio, reduced, payload, .. } = self;
+        let (started, started_at) = (Instant::now(), SystemTime::now());
+        let (ending, main, payload) = (None, None, payload.unwrap_or_default());
+        let oom = completed?;
+        let overshoot = Duration::ZERO;
+        Ok(Task {
+            spec,
+            lease,
+            placement,
+            oom,
+            status,
+            stdio,
+            reduced,
+            started,
+            started_at,
+            ending,
+            main,
+            payload,
+            overshoot,
+        })
+    }
+
+    /// What must be ended and given back after a failure.
+    pub(super) fn into_remains(self) -> (Placement, Lease) {
+        (self.placement, self.lease)
+    }
+
+    fn judge(&self) -> Result<(), StartError> {
+        let failure = self.said.strip_prefix(&[sandbox::CONFINED]);
+        match failure.unwrap_or(&self.said) {
+            [] if failure.is_some() => Ok(()),
+            [] => Err(died(&self.spec, &self.placement.group)),
+            failure => Err(failed(failure, &self.spec)),
+        }
+    }
+}
+
+fn failed(failure: &[u8], spec: &TaskSpec) -> StartError {
+    // Both processes of a sandbox may fail at once; the first to speak is heard.
+    let mut reader = serde_json::Deserializer::from_slice(failure);
+    match Failure::deserialize(&mut reader) {
+        Ok(Failure::Step { step, source }) => StartError::Step { step: step.into(), source },
+        Ok(Failure::Exec { not_found, source }) => {
+            StartError::Exec { command: spec.command.clone(), not_found, source }
+        }
+        Err(error) => {
+            StartError::step("start")(SysError::new("read", "start pipe", Errno::EBADMSG).hint(error.to_string()))
+        }
+    }
+}
+
+/// The child ended without a word: killed during set-up, by the memory limit or from outside.
+fn died(spec: &TaskSpec, group: &Group) -> StartError {
+    let hint = match group.oom_kills() {
+        Ok(kills) if kills > 0 => {
+            format!("the memory limit of {} bytes is too small for the sandbox", spec.limits.memory_bytes)
+        }
+        _ => "it was killed from outside; see the kernel log".to_owned(),
+    };
+    StartError::step("start")(SysError::new("build", "sandbox", Errno::ECHILD).hint(hint))
+}

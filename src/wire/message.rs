@@ -1,0 +1,118 @@
+//! The messages, one type per direction.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{StartError, SysError};
+use crate::task::id::TaskId;
+use crate::task::limits::Limits;
+use crate::task::outcome::Outcome;
+use crate::task::record::UnixMillis;
+use crate::task::report::{Containment, Usage};
+
+/// From the server to the launcher.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub enum Request {
+    /// Start a task; answered by [`Event::Started`] or [`Event::StartFailed`].
+    Start(Box<StartRequest>),
+    /// Ask a task to end: SIGTERM, and a kill of everything after the grace. A task that is not there has ended.
+    Stop {
+        /// Which.
+        task: TaskId,
+        /// Time to end by itself.
+        grace_ms: u64,
+    },
+    /// Send a signal to a task's main process; answered by [`Event::Signalled`].
+    Signal {
+        /// Returned in the answer.
+        seq: u64,
+        /// Which.
+        task: TaskId,
+        /// The signal's number.
+        number: i32,
+    },
+    /// A task wrote more than its output limit: end it for that.
+    OutputLimit {
+        /// Which.
+        task: TaskId,
+    },
+    /// Everything is recorded and flushed: the server ends. Only after [`Event::Drain`] is this an orderly end.
+    Goodbye,
+}
+
+/// A task to start. Everything in it is checked again by the launcher.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)] // named as in proto/task.proto
+pub struct StartRequest {
+    pub task: TaskId,
+    pub command: String,
+    pub args: Vec<String>,
+    pub env: BTreeMap<String, String>,
+    pub working_dir: Option<String>,
+    pub hostname: Option<String>,
+    pub profile: String,
+    pub limits: Limits,
+    pub bind_ro: Vec<String>,
+    pub split_output: bool,
+}
+
+/// From the launcher to the server.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub enum Event {
+    /// A task's command was executed. With it come the read ends of its output: one, or two if it is split.
+    Started(Started),
+    /// A task was not started, and nothing of it is left.
+    StartFailed {
+        /// Which.
+        task: TaskId,
+        /// Why.
+        error: StartError,
+    },
+    /// The answer to [`Request::Signal`].
+    Signalled {
+        /// From the request.
+        seq: u64,
+        /// Why it was not delivered, if it was not.
+        error: Option<SysError>,
+    },
+    /// A task has ended, and the kernel was asked what is left.
+    Ended(Box<Ended>),
+    /// The TLS files, at the start and after each change: CA, certificate, key and, if there is one, the revocation list.
+    TlsFiles,
+    /// Admit no more tasks, say goodbye when the last one is recorded. Every running task is being stopped.
+    Drain,
+}
+
+/// A task's command was executed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Started {
+    /// Which.
+    pub task: TaskId,
+    /// The main process's pid on the host.
+    pub process_id: i32,
+    /// When.
+    pub started_at: UnixMillis,
+    /// Limits and defences that the host cannot enforce.
+    pub reduced: Vec<String>,
+}
+
+/// A task has ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ended {
+    /// Which.
+    pub task: TaskId,
+    /// How and why.
+    pub outcome: Outcome,
+    /// When its last process was gone.
+    pub ended_at: UnixMillis,
+    /// What it used; `output_bytes` is the server's to fill in.
+    pub usage: Usage,
+    /// What the kernel said was left of it.
+    pub containment: Containment,
+}
