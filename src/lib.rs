@@ -17,6 +17,8 @@
 //! | [`cli`] | the `taskman` command; uses nothing but this library's public API |
 //! | [`doctor`] | what this host can enforce, in words that `taskman run` repeats when it refuses |
 //! | [`launch`] | the privileged parent: place, create, supervise, end, prove |
+//! | [`output`] | what tasks write: from pipes to disk, from disk to any number of readers; never in memory |
+//! | [`store`] | what the server remembers of every task, on disk before anybody is told |
 //! | [`wire`] | what server and launcher say to each other; neither trusts it unchecked |
 //! | [`launch`] | the privileged parent: place, create, watch, end, prove; one task ([`Launcher::start`]) or many ([`launch::service`]) |
 //! | [`cgroup`] | control groups of either layout behind one table |
@@ -48,8 +50,10 @@ pub mod doctor;
 pub mod error;
 pub mod launch;
 pub mod mutation;
+pub mod output;
 pub mod proto;
 pub mod sandbox;
+pub mod store;
 pub mod sys;
 pub mod task;
 pub mod wire;

@@ -1,0 +1,159 @@
+//! Questions to the table that are more than one row: lists, page by page, and what retention lets go.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use rusqlite::types::Value;
+use rusqlite::{Connection, params_from_iter};
+
+use super::error::StoreError;
+use super::row::{self, Read, State};
+use crate::config::Retain;
+use crate::task::id::TaskId;
+use crate::task::record::{Record, UnixMillis};
+
+/// The longest page.
+pub const LARGEST_PAGE: usize = 1000;
+/// A page that has come to this many bytes is over: it has to fit into memory, and into a message of the 4 MiB that
+/// clients take by default, together with one more task of the largest size.
+const PAGE_BYTES: usize = 2 << 20;
+/// What a task's entry has besides the texts that its owner chose.
+const ENTRY_BYTES: usize = 1024;
+
+/// Which tasks to list.
+#[derive(Debug, Clone, Default)]
+pub struct Query {
+    /// Only this owner's.
+    pub owner: Option<String>,
+    /// Only these; all when empty.
+    pub states: Vec<State>,
+    /// Only tasks that have all of these labels.
+    pub labels: BTreeMap<String, String>,
+    /// The page's length, at least 1 and at most [`LARGEST_PAGE`].
+    pub limit: usize,
+    /// Go on after the page before.
+    pub after: Option<Cursor>,
+}
+
+/// A page of tasks, newest first.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Page {
+    /// The tasks.
+    pub records: Vec<Record>,
+    /// Where the next page begins; none after the last.
+    pub next: Option<Cursor>,
+}
+
+/// A place in the list. Tasks that start or go meanwhile do not shift it. Its text form is for the server alone to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cursor {
+    started_at: UnixMillis,
+    id: TaskId,
+}
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}-{}", self.started_at, self.id)
+    }
+}
+
+impl FromStr for Cursor {
+    type Err = StoreError;
+
+    fn from_str(text: &str) -> Result<Self, StoreError> {
+        let parse = || {
+            let (started_at, id) = text.split_once('-')?;
+            let started_at = u64::from_str_radix(started_at, 16).ok()? as UnixMillis;
+            let cursor = Self { started_at, id: id.parse().ok()? };
+            (cursor.to_string() == text).then_some(cursor)
+        };
+        parse().ok_or(StoreError::BadCursor)
+    }
+}
+
+/// A page, and the rows of it that are damaged.
+pub(super) fn list(database: &Connection, query: &Query) -> Result<(Page, Vec<Read>), StoreError> {
+    let limit = query.limit.clamp(1, LARGEST_PAGE);
+    let mut sql = format!("SELECT {} FROM tasks WHERE TRUE", row::COLUMNS);
+    let mut values: Vec<Value> = Vec::new();
+    if let Some(owner) = &query.owner {
+        sql += " AND owner = ?";
+        values.push(owner.clone().into());
+    }
+    if !query.states.is_empty() {
+        sql += &format!(" AND status IN ({})", vec!["?"; query.states.len()].join(", "));
+        values.extend(query.states.iter().map(|state| state.name().to_owned().into()));
+    }
+    for (key, value) in &query.labels {
+        // Labels that are no JSON have no match here: the damage is one row's, not the list's.
+        sql += " AND json_valid(labels) AND EXISTS (SELECT 1 FROM json_each(labels) WHERE key = ? AND value = ?)";
+        values.extend([key.clone().into(), value.clone().into()]);
+    }
+    if let Some(after) = &query.after {
+        sql += " AND (started_at, id) < (?, ?)";
+        values.extend([after.started_at.into(), after.id.to_string().into()]);
+    }
+    // One more than the page holds tells whether there is a next.
+    sql += " ORDER BY started_at DESC, id DESC LIMIT ?";
+    values.push((limit as i64 + 1).into());
+
+    let mut records = Vec::new();
+    let mut damaged = Vec::new();
+    let (mut bytes, mut is_full) = (0, false);
+    for read in database.prepare_cached(&sql)?.query_map(params_from_iter(values), row::read)? {
+        is_full = bytes > PAGE_BYTES;
+        if is_full {
+            break;
+        }
+        match read? {
+            Read { record: Ok(record), .. } => {
+                bytes += size(&record);
+                records.push(record);
+            }
+            read => damaged.push(read),
+        }
+    }
+    let more = is_full || records.len() + damaged.len() > limit;
+    records.truncate(limit);
+    let last = records.last().map(|last| Cursor { started_at: last.started_at, id: last.id });
+    Ok((Page { records, next: last.filter(|_| more) }, damaged))
+}
+
+fn size(record: &Record) -> usize {
+    let labels = record.labels.iter().map(|(name, value)| name.len() + value.len());
+    ENTRY_BYTES + record.command.len() + record.args.iter().map(String::len).chain(labels).sum::<usize>()
+}
+
+/// Every task without an end.
+pub(super) fn running(database: &Connection) -> Result<(Vec<Record>, Vec<Read>), StoreError> {
+    let sql = format!("SELECT {} FROM tasks WHERE ended_at IS NULL ORDER BY started_at, id", row::COLUMNS);
+    let rows = database.prepare_cached(&sql)?.query_map([], row::read)?.collect::<Result<Vec<_>, _>>()?;
+    let (sound, damaged): (Vec<_>, Vec<_>) = rows.into_iter().partition(|read| read.record.is_ok());
+    Ok((sound.into_iter().filter_map(|read| read.record.ok()).collect(), damaged))
+}
+
+/// Ended tasks that are too old, too many or too large together, oldest first.
+pub(super) fn expired(database: &Connection, retain: &Retain, now: UnixMillis) -> Result<Vec<TaskId>, StoreError> {
+    let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+    let age = i64::try_from(retain.age.as_millis()).unwrap_or(i64::MAX);
+    // Of each: its place among the ended from the newest on, and the bytes stored up to it.
+    let mut statement = database.prepare_cached(
+        "SELECT id FROM (
+             SELECT id, ended_at, row_number() OVER newest AS place, sum(output_bytes) OVER newest AS bytes
+             FROM tasks WHERE ended_at IS NOT NULL
+             WINDOW newest AS (ORDER BY ended_at DESC, id DESC ROWS UNBOUNDED PRECEDING)
+         ) WHERE ended_at < ?1 OR place > ?2 OR bytes > ?3 ORDER BY ended_at, id",
+    )?;
+    let limits = (now.saturating_sub(age), number(retain.count), number(retain.bytes));
+    let ids = statement.query_map(limits, |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>()?;
+    // An id that is none belongs to a damaged row: reading that sets it aside.
+    Ok(ids.iter().filter_map(|id| id.parse().ok()).collect())
+}
+
+/// Bytes that are stored of one owner's ended tasks.
+pub(super) fn stored_bytes(database: &Connection, owner: &str) -> Result<u64, StoreError> {
+    let sql = "SELECT coalesce(sum(output_bytes), 0) FROM tasks WHERE owner = ?1";
+    let sum: i64 = database.prepare_cached(sql)?.query_row([owner], |row| row.get(0))?;
+    Ok(u64::try_from(sum).unwrap_or(0))
+}

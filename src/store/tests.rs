@@ -1,0 +1,303 @@
+//! What callers rely on: acknowledged is durable, a token is one task, lists page without gaps, retention spares the running.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::task::limits::Limits;
+use crate::task::outcome::{Outcome, Reason, Status};
+use crate::task::record::{StoredOutput, Token};
+use crate::task::report::{Containment, Usage};
+
+pub(super) fn run<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}
+
+pub(super) fn file(dir: &TempDir) -> std::path::PathBuf {
+    dir.path().join("tasks.db")
+}
+
+pub(super) fn open(path: &Path) -> Store {
+    let (store, opened) = Store::open(path).unwrap();
+    assert_eq!(opened, Opened::default());
+    store
+}
+
+pub(super) fn record(owner: &str, started_at: UnixMillis) -> Record {
+    Record {
+        id: TaskId::random(),
+        owner: owner.to_owned(),
+        command: "sh".to_owned(),
+        args: vec!["-c".to_owned(), "echo 'ü\n'".to_owned()],
+        labels: [("team".to_owned(), owner.to_owned())].into(),
+        profile: "default".to_owned(),
+        limits: Limits::default(),
+        reduced: Vec::new(),
+        split_output: false,
+        token: None,
+        process_id: 42,
+        started_at,
+        end: None,
+    }
+}
+
+fn with_token(owner: &str, token: &str) -> Record {
+    let token = Token { token: token.to_owned(), digest: "d".to_owned() };
+    Record { token: Some(token), ..record(owner, 1) }
+}
+
+pub(super) fn end(status: Status, ended_at: UnixMillis, stored: u64) -> End {
+    let outcome = Outcome {
+        status,
+        exit_code: Some(0),
+        signal: None,
+        reason: Reason::Exit,
+        detail: String::new(),
+        signal_number: None,
+    };
+    let output = StoredOutput { bytes: stored + 7, omitted: 7, truncation: None };
+    let containment = Containment::from_checks(Vec::new());
+    End { outcome, ended_at, usage: Usage::default(), containment, output }
+}
+
+#[test]
+fn what_was_stored_is_there_after_a_restart() {
+    let dir = TempDir::new().unwrap();
+    let store = open(&file(&dir));
+    let (running, ended) = (record("ann", 1), record("ann", 2));
+    let stored = run(async {
+        assert_eq!(store.insert(running.clone()).await.unwrap(), Inserted::New);
+        assert_eq!(store.insert(ended.clone()).await.unwrap(), Inserted::New);
+        store.finish(ended.id, end(Status::ExitedOk, 9, 100)).await.unwrap()
+    });
+    // What a kill leaves: the files as they are while the store is open.
+    let killed = TempDir::new().unwrap();
+    for name in ["tasks.db", "tasks.db-wal"] {
+        std::fs::copy(dir.path().join(name), killed.path().join(name)).unwrap();
+    }
+    drop(store);
+    for dir in [&dir, &killed] {
+        let store = open(&file(dir));
+        run(async {
+            assert_eq!(store.get(running.id).await.unwrap(), Some(running.clone()));
+            assert_eq!(store.get(ended.id).await.unwrap(), Some(stored.clone()));
+            assert_eq!(store.get(TaskId::random()).await.unwrap(), None);
+            assert_eq!(store.running().await.unwrap(), std::slice::from_ref(&running));
+            let records: usize =
+                [&stored, &running].map(|record| serde_json::to_string(record).unwrap().len()).iter().sum();
+            assert_eq!(store.stored_bytes("ann").await.unwrap(), 100 + records as u64, "records count too");
+            assert_eq!(store.stored_bytes("cid").await.unwrap(), 0);
+        });
+    }
+    use std::os::unix::fs::PermissionsExt;
+    for file in std::fs::read_dir(dir.path()).unwrap() {
+        assert_eq!(file.unwrap().metadata().unwrap().permissions().mode() & 0o077, 0, "for the server alone");
+    }
+}
+
+#[test]
+fn a_token_is_one_task_of_its_owner() {
+    let dir = TempDir::new().unwrap();
+    let store = open(&file(&dir));
+    let first = with_token("ann", "t");
+    run(async {
+        assert_eq!(store.insert(first.clone()).await.unwrap(), Inserted::New);
+        let again = store.insert(with_token("ann", "t")).await.unwrap();
+        assert_eq!(again, Inserted::Repeated(Box::new(first.clone())));
+        assert_eq!(store.insert(with_token("bob", "t")).await.unwrap(), Inserted::New);
+        assert_eq!(store.insert(with_token("ann", "u")).await.unwrap(), Inserted::New);
+        assert_eq!(store.find_token("ann", "t").await.unwrap(), Some(first.clone()));
+        assert_eq!(store.find_token("eve", "t").await.unwrap(), None);
+        // Many at once: still one.
+        let racing = (0..50).map(|_| store.insert(with_token("ann", "race")));
+        let mut new = 0;
+        for inserted in join(racing).await {
+            new += usize::from(inserted.unwrap() == Inserted::New);
+        }
+        assert_eq!(new, 1);
+        store.remove(vec![first.id]).await.unwrap();
+        assert_eq!(
+            store.insert(with_token("ann", "t")).await.unwrap(),
+            Inserted::New,
+            "a forgotten task's token is free"
+        );
+    });
+}
+
+/// All of them at once.
+async fn join<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
+    let mut waiting: Vec<_> = futures.map(Box::pin).collect();
+    let mut done: Vec<_> = waiting.iter().map(|_| None).collect();
+    std::future::poll_fn(|context| {
+        for (future, done) in waiting.iter_mut().zip(&mut done).filter(|(_, done)| done.is_none()) {
+            if let std::task::Poll::Ready(value) = future.as_mut().poll(context) {
+                *done = Some(value);
+            }
+        }
+        if done.iter().all(Option::is_some) { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+    })
+    .await;
+    done.into_iter().flatten().collect()
+}
+
+#[test]
+fn the_first_end_stays() {
+    let dir = TempDir::new().unwrap();
+    let store = open(&file(&dir));
+    let task = record("ann", 1);
+    run(async {
+        let unknown = store.finish(task.id, end(Status::ExitedOk, 5, 0)).await;
+        assert_eq!(unknown, Err(StoreError::NotFound(task.id)));
+        store.insert(task.clone()).await.unwrap();
+        let first = store.finish(task.id, end(Status::ExitedOk, 5, 0)).await.unwrap();
+        assert_eq!(store.finish(task.id, end(Status::Unknown, 6, 0)).await.unwrap(), first);
+        assert_eq!(store.get(task.id).await.unwrap(), Some(first));
+    });
+}
+
+#[test]
+fn one_failure_in_a_batch_is_not_the_others() {
+    let dir = TempDir::new().unwrap();
+    let store = open(&file(&dir));
+    let tasks: Vec<_> = (0..40).map(|at| record("ann", at)).collect();
+    run(async {
+        // Each twice: the second of a pair fails, whatever transaction it is in.
+        let inserted = join(tasks.iter().flat_map(|task| [task, task]).map(|task| store.insert(task.clone()))).await;
+        let fine = inserted.iter().filter(|inserted| inserted.is_ok()).count();
+        assert_eq!(fine, tasks.len());
+        assert!(inserted.iter().flatten().all(|inserted| *inserted == Inserted::New));
+        assert_eq!(store.running().await.unwrap().len(), tasks.len());
+    });
+}
+
+#[test]
+fn pages_go_from_the_newest_on_without_gaps_while_tasks_come_and_go() {
+    let dir = TempDir::new().unwrap();
+    let store = open(&file(&dir));
+    // Several in the same millisecond, and one before 1970 for the sign.
+    let tasks: Vec<_> = (0..23).map(|at| record("ann", at / 4 - 1)).collect();
+    run(async {
+        for task in &tasks {
+            store.insert(task.clone()).await.unwrap();
+        }
+        let mut seen: Vec<Record> = Vec::new();
+        let mut after = None;
+        loop {
+            let page = store.list(Query { limit: 5, after, ..Query::default() }).await.unwrap();
+            assert!(page.records.len() <= 5);
+            seen.extend(page.records);
+            store.insert(record("ann", 100)).await.unwrap(); // newer: not on a later page
+            let Some(next) = page.next else { break };
+            if seen.len() > 10 {
+                store.remove(vec![seen.last().unwrap().id]).await.unwrap(); // the cursor's own task goes
+            }
+            after = Some(next.to_string().parse().unwrap());
+        }
+        let mut expected = tasks.clone();
+        expected.sort_by_key(|task| std::cmp::Reverse((task.started_at, task.id.to_string())));
+        assert_eq!(seen, expected);
+        let exact = store.list(Query { limit: 23 - 2 + 5, ..Query::default() }).await.unwrap();
+        assert_eq!(exact.next, None, "no empty page after a full last one");
+    });
+}
+
+#[test]
+fn lists_are_filtered_by_owner_state_and_labels() {
+    let dir = TempDir::new().unwrap();
+    let store = open(&file(&dir));
+    let odd = "a\"b.c'd %_\n".to_owned();
+    let mut labelled = record("bob", 3);
+    labelled.labels.insert(odd.clone(), odd.clone());
+    let (running, ok, failed) = (record("ann", 1), record("ann", 2), labelled);
+    let all = Query { limit: 100, ..Query::default() };
+    let ids = async |query: Query| {
+        let page = store.list(query).await.unwrap();
+        page.records.iter().map(|record| record.id).collect::<BTreeSet<_>>()
+    };
+    run(async {
+        for task in [&running, &ok, &failed] {
+            store.insert(task.clone()).await.unwrap();
+        }
+        store.finish(ok.id, end(Status::ExitedOk, 5, 0)).await.unwrap();
+        store.finish(failed.id, end(Status::ExitedError, 6, 0)).await.unwrap();
+        let owner = Query { owner: Some("ann".to_owned()), ..all.clone() };
+        assert_eq!(ids(owner).await, [running.id, ok.id].into());
+        let states = |states: &[State]| Query { states: states.to_vec(), ..all.clone() };
+        assert_eq!(ids(states(&[State::Running])).await, [running.id].into());
+        let ended = [State::Ended(Status::ExitedOk), State::Ended(Status::ExitedError)];
+        assert_eq!(ids(states(&ended)).await, [ok.id, failed.id].into());
+        let labels = |labels: &[(&str, &str)]| Query {
+            labels: labels.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect(),
+            ..all.clone()
+        };
+        assert_eq!(ids(labels(&[("team", "ann")])).await, [running.id, ok.id].into());
+        assert_eq!(ids(labels(&[("team", "bob"), (&odd, &odd)])).await, [failed.id].into());
+        assert_eq!(ids(labels(&[("team", "ann"), (&odd, &odd)])).await, [].into());
+        assert_eq!(ids(labels(&[("team", "an%")])).await, [].into());
+    });
+}
+
+#[test]
+fn a_foreign_cursor_is_refused() {
+    let good = "00000000000000ff-6d4f2c1e-9a0b-4c3d-8e7f-0a1b2c3d4e5f";
+    for bad in ["", "x", "5", "-", &format!("{good} "), &good[1..], &good.to_uppercase(), "00-not-a-task"] {
+        assert_eq!(bad.parse::<Cursor>(), Err(StoreError::BadCursor), "{bad:?}");
+    }
+    assert_eq!(good.parse::<Cursor>().unwrap().to_string(), good);
+}
+
+#[test]
+fn retention_goes_by_age_count_and_bytes_and_spares_the_running() {
+    let dir = TempDir::new().unwrap();
+    let store = open(&file(&dir));
+    let tasks: Vec<_> = (0..5).map(|at| record("ann", at)).collect();
+    let keep = Retain { age: Duration::from_millis(1000), count: 100, bytes: 1_000_000 };
+    run(async {
+        store.insert(record("ann", -1_000_000)).await.unwrap(); // running since long ago
+        for (at, task) in tasks.iter().enumerate() {
+            store.insert(task.clone()).await.unwrap();
+            store.finish(task.id, end(Status::ExitedOk, 100 * (at as i64 + 1), 100_000)).await.unwrap();
+        }
+        let oldest = |n: usize| tasks[..n].iter().map(|task| task.id).collect::<Vec<_>>();
+        let expired = async |retain: Retain, now| store.expired(&retain, now).await.unwrap();
+        assert_eq!(expired(keep.clone(), 500).await, []);
+        assert_eq!(expired(keep.clone(), 1300).await, oldest(2), "age: 100 and 200 ended before 300");
+        assert_eq!(expired(Retain { count: 2, ..keep.clone() }, 500).await, oldest(3));
+        assert_eq!(expired(Retain { count: 0, ..keep.clone() }, 500).await, oldest(5));
+        assert_eq!(expired(Retain { bytes: 450_000, ..keep.clone() }, 500).await, oldest(1));
+        assert_eq!(expired(Retain { bytes: 390_000, ..keep.clone() }, 500).await, oldest(2));
+        let forever = Retain { age: Duration::MAX, count: u64::MAX, bytes: u64::MAX };
+        assert_eq!(expired(forever, i64::MAX).await, []);
+        store.remove(oldest(5)).await.unwrap();
+        assert_eq!(expired(Retain { count: 0, ..keep }, i64::MAX).await, []);
+        assert_eq!(store.running().await.unwrap().len(), 1);
+    });
+}
+
+#[test]
+fn a_page_of_long_command_lines_is_short_and_nothing_is_left_out() {
+    let dir = TempDir::new().unwrap();
+    let store = open(&file(&dir));
+    let long = |at| Record { args: vec!["x".repeat(1 << 20)], ..record("ann", at) };
+    run(async {
+        for at in 0..10 {
+            store.insert(long(at)).await.unwrap();
+        }
+        let (mut pages, mut seen, mut after) = (0, BTreeSet::new(), None);
+        loop {
+            let page = store.list(Query { limit: LARGEST_PAGE, after, ..Query::default() }).await.unwrap();
+            let bytes: usize = page.records.iter().map(|record| record.args[0].len()).sum();
+            assert!(bytes <= 3 << 20, "{bytes} bytes on one page");
+            seen.extend(page.records.iter().map(|record| record.id));
+            pages += 1;
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!((seen.len(), pages), (10, 5));
+    });
+}

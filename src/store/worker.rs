@@ -1,0 +1,129 @@
+//! The store's two threads: one that writes, and one that reads.
+//!
+//! SQLite has one writer at a time anyway, and a commit waits for the disk: so all that is queued when the disk is free
+//! goes into the next transaction, and one fsync serves every caller. Reads have a connection and a thread aside: they
+//! are short, never wait for a commit (WAL), and need neither a pool nor a lock.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use rusqlite::{Connection, TransactionBehavior};
+use tokio::sync::oneshot;
+
+use super::error::StoreError;
+use crate::error::{Context, SysError};
+
+/// The largest transaction: bounds what one failure fails.
+const BATCH: usize = 256;
+
+/// Given why there is no transaction, it does nothing and passes that on.
+type Write = Box<dyn FnOnce(Result<&Connection, StoreError>) -> Done + Send>;
+type Read = Box<dyn FnOnce(&Connection) + Send>;
+
+/// A piece of work that was done inside a transaction and is not committed yet.
+struct Done {
+    failed: Option<StoreError>,
+    /// Gives the caller its answer, or why the transaction failed.
+    answer: Box<dyn FnOnce(Result<(), StoreError>) + Send>,
+}
+
+/// The two threads.
+#[derive(Debug)]
+pub(super) struct Workers {
+    writes: Option<Sender<Write>>,
+    reads: Option<Sender<Read>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Workers {
+    /// Starts them.
+    pub(super) fn start(writer: Connection, reader: Connection) -> Result<Self, SysError> {
+        let (writes, to_write) = channel();
+        let (reads, to_read) = channel::<Read>();
+        // Threads of their own: a commit blocks for as long as the disk likes.
+        let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
+        let writing = thread("store-write").spawn(move || write(writer, &to_write)).on("clone", "store writer")?;
+        let reading = thread("store-read").spawn(move || to_read.iter().for_each(|read| read(&reader)));
+        let threads = vec![writing, reading.on("clone", "store reader")?];
+        Ok(Self { writes: Some(writes), reads: Some(reads), threads })
+    }
+
+    /// Does `work` in a transaction; it is durable when this returns. Not undone when the caller stops waiting.
+    pub(super) async fn write<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        let job: Write = Box::new(move |database: Result<&Connection, StoreError>| {
+            let result = database.and_then(work);
+            let failed = result.as_ref().err().cloned();
+            let answer = move |committed: Result<(), StoreError>| {
+                // A failure of one's own says more than the batch's.
+                let _ = answer.send(result.and_then(|value| committed.map(|()| value)));
+            };
+            Done { failed, answer: Box::new(answer) }
+        });
+        let writes = self.writes.as_ref().ok_or(StoreError::Closed)?;
+        writes.send(job).map_err(|_| StoreError::Closed)?;
+        answered.await.map_err(|_| StoreError::Closed)?
+    }
+
+    /// Asks `question` of what is committed.
+    pub(super) async fn read<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        let reads = self.reads.as_ref().ok_or(StoreError::Closed)?;
+        let job: Read = Box::new(move |database| drop(answer.send(question(database))));
+        reads.send(job).map_err(|_| StoreError::Closed)?;
+        answered.await.map_err(|_| StoreError::Closed)?
+    }
+}
+
+impl Drop for Workers {
+    /// Lets the threads do what is queued, then ends them.
+    fn drop(&mut self) {
+        (self.writes, self.reads) = (None, None);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn write(mut database: Connection, jobs: &Receiver<Write>) {
+    while let Ok(first) = jobs.recv() {
+        let mut batch = std::iter::once(first).chain(jobs.try_iter()).take(BATCH).collect::<Vec<_>>().into_iter();
+        let mut done = Vec::new();
+        let committed = commit(&mut database, &mut batch, &mut done);
+        if let Err(refused) = &committed {
+            // Those that had no turn hear why.
+            done.extend(batch.map(|job| job(Err(refused.clone()))));
+        }
+        for done in done {
+            (done.answer)(committed.clone());
+        }
+    }
+}
+
+/// Does a batch in one transaction, each piece whole or not at all.
+fn commit(
+    database: &mut Connection,
+    batch: &mut impl Iterator<Item = Write>,
+    done: &mut Vec<Done>,
+) -> Result<(), StoreError> {
+    let mut whole = database.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    for job in batch {
+        let piece = whole.savepoint()?;
+        let did = job(Ok(&piece));
+        let failed = did.failed.clone();
+        done.push(did);
+        match failed {
+            None => piece.commit()?,
+            // A full disk ends the whole transaction: nothing of this batch is stored.
+            Some(failed) if piece.is_autocommit() => return Err(failed),
+            Some(_) => piece.finish()?, // rolls back to where this piece began
+        }
+    }
+    Ok(whole.commit()?)
+}
