@@ -19,6 +19,7 @@
 //! | [`launch`] | the privileged parent: place, create, supervise, end, prove |
 //! | [`output`] | what tasks write: from pipes to disk, from disk to any number of readers; never in memory |
 //! | [`store`] | what the server remembers of every task, on disk before anybody is told |
+//! | [`server`] | the network-facing process: identity, ownership, records, streams, and no privilege |
 //! | [`wire`] | what server and launcher say to each other; neither trusts it unchecked |
 //! | [`launch`] | the privileged parent: place, create, watch, end, prove; one task ([`Launcher::start`]) or many ([`launch::service`]) |
 //! | [`cgroup`] | control groups of either layout behind one table |
@@ -53,6 +54,7 @@ pub mod mutation;
 pub mod output;
 pub mod proto;
 pub mod sandbox;
+pub mod server;
 pub mod store;
 pub mod sys;
 pub mod task;

@@ -1,0 +1,5 @@
+//! The `taskman-server` daemon.
+
+fn main() -> std::process::ExitCode {
+    taskman::server::main()
+}

@@ -1,0 +1,242 @@
+//! From a listening socket to authenticated connections, with limits on everything that a stranger can take.
+//!
+//! A stranger holds at most: one of `connections.total` sockets, of which `per_address` from one address, for at most the
+//! handshake timeout. A turn among the `handshakes` at once is taken only by those who have sent a whole ClientHello, and an
+//! eighth of them by those of one address: whoever stalls after it keeps the turn until its time is over.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsRawFd;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use rustls::server::Acceptor;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc};
+use tokio_rustls::LazyConfigAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::server::Connected;
+
+use super::live::Registration;
+use super::peer::Peer;
+use super::tls::{ALPN, Tls};
+use crate::config;
+
+/// How long accepting rests when the process has no descriptors or memory left; connections in the backlog wait.
+const REST: Duration = Duration::from_millis(100);
+/// A fatal alert "no application protocol", in the clear, as an answer to a ClientHello.
+const NO_APPLICATION_PROTOCOL: [u8; 7] = [21, 3, 3, 0, 2, 2, 120];
+/// One address has this part of all turns at most.
+const SHARE: usize = 8;
+
+/// An authenticated connection. Its [`Peer`] is in the extensions of every request.
+pub struct Connection {
+    // Before the stream: it names the stream's socket.
+    _registration: Registration,
+    stream: TlsStream<TcpStream>,
+    peer: Peer,
+    _place: Place,
+}
+
+impl Connected for Connection {
+    type ConnectInfo = Peer;
+
+    fn connect_info(&self) -> Peer {
+        self.peer.clone()
+    }
+}
+
+/// Accepts connections until the returned stream is dropped, and yields those whose handshake succeeded.
+pub fn incoming(
+    listener: TcpListener,
+    tls: Arc<Tls>,
+    limits: &config::Connections,
+    handshake_timeout: Duration,
+) -> ReceiverStream<io::Result<Connection>> {
+    let (sender, receiver) = mpsc::channel(64);
+    let places = Arc::new(Places {
+        total: limits.total,
+        per_address: limits.per_address,
+        turns: (limits.handshakes / SHARE).max(1),
+        taken: Mutex::default(),
+    });
+    let gate = Arc::new(Gate { tls, places, turns: Semaphore::new(limits.handshakes), handshake_timeout });
+    tokio::spawn(async move {
+        tokio::select! {
+            () = accept(&listener, &gate, &sender) => {}
+            () = sender.closed() => {}
+        }
+    });
+    ReceiverStream::new(receiver)
+}
+
+struct Gate {
+    tls: Arc<Tls>,
+    places: Arc<Places>,
+    turns: Semaphore,
+    handshake_timeout: Duration,
+}
+
+type Ready = mpsc::Sender<io::Result<Connection>>;
+
+async fn accept(listener: &TcpListener, gate: &Arc<Gate>, ready: &Ready) {
+    loop {
+        match listener.accept().await {
+            Ok((socket, address)) => match gate.places.take(address.ip()) {
+                Some(place) => {
+                    tokio::spawn(admit(gate.clone(), socket, address, place, ready.clone()));
+                }
+                None => tracing::debug!(%address, "closing a connection: there are as many as allowed"),
+            },
+            // The connection was gone before it was accepted.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+            Err(error) => {
+                tracing::warn!("accept: {error}; trying again in {REST:?}");
+                tokio::time::sleep(REST).await;
+            }
+        }
+    }
+}
+
+async fn admit(gate: Arc<Gate>, socket: TcpStream, address: SocketAddr, place: Place, ready: Ready) {
+    match tokio::time::timeout(gate.handshake_timeout, handshake(&gate, socket, address, place)).await {
+        // A receiver that is gone takes no more connections.
+        Ok(Ok(connection)) => drop(ready.send(Ok(connection)).await),
+        // Strangers can cause these at will, so they are not worth a line by default.
+        Ok(Err(error)) => tracing::debug!(%address, %error, "handshake refused"),
+        Err(_) => tracing::debug!(%address, "handshake not finished in time"),
+    }
+}
+
+async fn handshake(gate: &Gate, socket: TcpStream, address: SocketAddr, place: Place) -> io::Result<Connection> {
+    socket.set_nodelay(true)?;
+    let acceptor = LazyConfigAcceptor::new(Acceptor::default(), socket);
+    tokio::pin!(acceptor);
+    let mut hello = acceptor.as_mut().await?;
+    // rustls lets a client without ALPN in; offered others it refuses by itself.
+    if hello.client_hello().alpn().is_none() {
+        hello.io.write_all(&NO_APPLICATION_PROTOCOL).await?;
+        return Err(io::Error::other("the client does not ask for HTTP/2 (ALPN h2)"));
+    }
+    // Its own address's first: who waits there takes no turn from the others.
+    let share = place.turns.acquire().await.map_err(io::Error::other)?;
+    let _turn = gate.turns.acquire().await.map_err(io::Error::other)?;
+    let loaded = gate.tls.loaded();
+    let stream = hello.into_stream(loaded.config.clone()).await?;
+    let (socket, session) = stream.get_ref();
+    let chain = session.peer_certificates().unwrap_or_default().to_vec();
+    let (Some(leaf), Some(ALPN)) = (chain.first(), session.alpn_protocol()) else {
+        return Err(io::Error::other("the handshake ended without a client certificate or without h2"));
+    };
+    let peer = Peer::new(address, leaf);
+    let registration = Registration::new(&gate.tls, &loaded, socket.as_raw_fd(), peer.serial.clone(), chain)
+        .map_err(io::Error::other)?;
+    drop(share);
+    Ok(Connection { _registration: registration, stream, peer, _place: place })
+}
+
+/// Counts connections, in all and by address.
+struct Places {
+    total: usize,
+    per_address: usize,
+    /// Handshakes at once of one address.
+    turns: usize,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Default)]
+struct Taken {
+    total: usize,
+    by_address: HashMap<IpAddr, Holder>,
+}
+
+/// What one address has.
+struct Holder {
+    connections: usize,
+    turns: Arc<Semaphore>,
+}
+
+/// A counted connection, until it is dropped.
+struct Place {
+    places: Arc<Places>,
+    address: IpAddr,
+    turns: Arc<Semaphore>,
+}
+
+impl Places {
+    fn take(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
+        let address = one_holder(address);
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let here = taken.by_address.get(&address).map_or(0, |holder| holder.connections);
+        if taken.total >= self.total || here >= self.per_address {
+            return None;
+        }
+        taken.total += 1;
+        let fresh = || Holder { connections: 0, turns: Arc::new(Semaphore::new(self.turns)) };
+        let holder = taken.by_address.entry(address).or_insert_with(fresh);
+        holder.connections += 1;
+        Some(Place { places: self.clone(), address, turns: holder.turns.clone() })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.places.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.total -= 1;
+        if let Some(holder) = taken.by_address.get_mut(&self.address) {
+            holder.connections -= 1;
+            if holder.connections == 0 {
+                taken.by_address.remove(&self.address);
+            }
+        }
+    }
+}
+
+/// One holder has one IPv4 address, however it is written, but a whole /64 of IPv6.
+fn one_holder(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from(u128::from(v6) >> 64 << 64)),
+        v4 => v4,
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write_vectored(cx, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+#[path = "accept_tests.rs"]
+mod tests;

@@ -1,0 +1,206 @@
+//! Requests that are still arriving, counted against whoever sends them.
+//!
+//! A handler begins when its message is whole, and every other quota with it. Until then the message lies in memory, and a
+//! client could let any number of them arrive forever. So each claims its whole length as soon as it has said it.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use tonic::Status;
+use tonic::body::Body;
+
+use super::peer::Peer;
+
+/// One user's requests under way, and how many messages of the largest size they may be together.
+const REQUESTS: usize = 4096;
+const LARGEST_ONES: u64 = 16;
+/// In front of every message: a flag, and its length.
+const HEAD: usize = 5;
+
+/// What is arriving, by user.
+pub struct Arriving {
+    largest: u64,
+    users: Mutex<HashMap<String, Share>>,
+}
+
+#[derive(Default)]
+struct Share {
+    requests: usize,
+    bytes: u64,
+}
+
+impl Arriving {
+    /// Of messages of at most `largest` bytes.
+    pub fn new(largest: usize) -> Arc<Self> {
+        Arc::new(Self { largest: largest as u64, users: Mutex::default() })
+    }
+
+    /// The same request, counted until its body was read or given up.
+    pub fn count(self: &Arc<Self>, request: http::Request<Body>) -> http::Request<Body> {
+        let user = match request.extensions().get::<Peer>() {
+            Some(Peer { identity: Ok(name), .. }) => name.clone(),
+            // No user has such a name.
+            peer => peer.map_or_else(String::new, |peer| format!("[{}]", peer.address.ip())),
+        };
+        let mut claim = Claim { arriving: Arc::clone(self), user, bytes: 0 };
+        let refused = claim.begin().err();
+        request.map(|inner| Body::new(Counted { inner, claim, refused, head: [0; HEAD], seen: 0, left: 0 }))
+    }
+
+    fn users(&self) -> MutexGuard<'_, HashMap<String, Share>> {
+        self.users.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One request's part of its user's share, given back when dropped.
+struct Claim {
+    arriving: Arc<Arriving>,
+    user: String,
+    bytes: u64,
+}
+
+impl Claim {
+    fn begin(&mut self) -> Result<(), Status> {
+        let mut users = self.arriving.users();
+        let share = users.entry(self.user.clone()).or_default();
+        share.requests += 1;
+        if share.requests > REQUESTS {
+            return Err(Status::resource_exhausted(format!("you have {REQUESTS} requests under way; finish some")));
+        }
+        Ok(())
+    }
+
+    /// A message of this length follows, in place of the one before.
+    fn message(&mut self, bytes: u64) -> Result<(), Status> {
+        let largest = self.arriving.largest;
+        if bytes > largest {
+            let text = format!("the message has {bytes} bytes, and {largest} is the largest that is taken; send less");
+            return Err(Status::resource_exhausted(text));
+        }
+        let mut users = self.arriving.users();
+        let share = users.entry(self.user.clone()).or_default();
+        share.bytes -= std::mem::replace(&mut self.bytes, 0);
+        if share.bytes + bytes > LARGEST_ONES * largest {
+            let text = "you have too much under way in unfinished requests; finish some";
+            return Err(Status::resource_exhausted(text));
+        }
+        share.bytes += bytes;
+        self.bytes = bytes;
+        Ok(())
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let mut users = self.arriving.users();
+        if let Some(share) = users.get_mut(&self.user) {
+            share.requests -= 1;
+            share.bytes -= self.bytes;
+            if share.requests == 0 {
+                users.remove(&self.user);
+            }
+        }
+    }
+}
+
+/// A body that is looked at as it passes.
+struct Counted {
+    inner: Body,
+    claim: Claim,
+    refused: Option<Status>,
+    head: [u8; HEAD],
+    /// Bytes of the head that have come.
+    seen: usize,
+    /// Bytes of the message that are still to come.
+    left: u64,
+}
+
+impl Counted {
+    fn look(&mut self, mut data: &[u8]) -> Result<(), Status> {
+        while let Some((first, rest)) = data.split_first() {
+            if self.left > 0 {
+                let passed = data.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+                self.left -= passed as u64;
+                data = &data[passed..];
+                continue;
+            }
+            self.head[self.seen] = *first;
+            self.seen = (self.seen + 1) % HEAD;
+            data = rest;
+            if self.seen == 0 {
+                let [_, length @ ..] = self.head;
+                self.left = u32::from_be_bytes(length).into();
+                self.claim.message(self.left)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl http_body::Body for Counted {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if let Some(refusal) = self.refused.take() {
+            return Poll::Ready(Some(Err(refusal)));
+        }
+        let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx));
+        let looked = match frame.as_ref().and_then(|frame| frame.as_ref().ok()).and_then(Frame::data_ref) {
+            Some(data) => self.look(data),
+            None => Ok(()),
+        };
+        Poll::Ready(looked.err().map(Err).or(frame))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.refused.is_none() && self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted(arriving: &Arc<Arriving>) -> Counted {
+        let mut claim = Claim { arriving: Arc::clone(arriving), user: "a".into(), bytes: 0 };
+        let refused = claim.begin().err();
+        Counted { inner: Body::empty(), claim, refused, head: [0; HEAD], seen: 0, left: 0 }
+    }
+
+    #[test]
+    fn a_message_claims_its_length_however_it_is_cut() {
+        let arriving = Arriving::new(100);
+        let mut body = counted(&arriving);
+        for byte in [[0, 0, 0, 0, 2].as_slice(), b"ab", &[0, 0, 0, 0, 0, 0, 0, 0, 0, 90]].concat() {
+            body.look(&[byte]).unwrap();
+        }
+        assert_eq!((body.left, arriving.users()["a"].bytes), (90, 90));
+        body.look(&[[7; 90].as_slice(), &[0, 0, 0, 0, 3, 1]].concat()).unwrap();
+        assert_eq!((body.left, arriving.users()["a"].bytes), (2, 3));
+        drop(body);
+        assert!(arriving.users().is_empty());
+    }
+
+    #[test]
+    fn too_long_too_much_and_too_many_are_refused() {
+        let arriving = Arriving::new(100);
+        assert!(counted(&arriving).look(&[0, 0, 0, 0, 101]).is_err(), "too long");
+        let mut all: Vec<_> = (0..LARGEST_ONES).map(|_| counted(&arriving)).collect();
+        assert!(all.iter_mut().all(|body| body.look(&[0, 0, 0, 0, 100]).is_ok()));
+        assert!(counted(&arriving).look(&[0, 0, 0, 0, 1]).is_err(), "too much");
+        all.pop();
+        assert!(counted(&arriving).look(&[0, 0, 0, 0, 1]).is_ok(), "given back");
+        all.extend((all.len()..REQUESTS).map(|_| counted(&arriving)));
+        assert!(all.iter().all(|body| body.refused.is_none()));
+        assert!(counted(&arriving).refused.is_some(), "too many");
+    }
+}

@@ -1,0 +1,285 @@
+//! Who asked for what, and what they were told: one JSON object per line, only ever appended.
+//!
+//! A line is one `write` to a file opened with O_APPEND, and everything outside printable ASCII is escaped: nothing that
+//! a client sends can end a line, colour a terminal or forge a record. Arguments and environments are never written.
+//!
+//! With `fsync = "always"` a record is on disk before [`AuditLog::record`] returns; those that wait at the same time
+//! share one fsync. With `"interval"` it is on disk within a second. A full file becomes `.1`, `.1` becomes `.2`, and so
+//! on; the oldest beyond `keep` goes.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::Serialize;
+use time::OffsetDateTime;
+use time::macros::format_description;
+
+use crate::config::{self, Fsync};
+use crate::error::{Context, SysError};
+use crate::task::id::TaskId;
+
+/// Longer texts are cut: a client must not fill the disk with reasons.
+const LONGEST_TEXT: usize = 1024;
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// One request and its answer.
+#[derive(Debug, Clone, Copy)]
+pub struct Entry<'a> {
+    /// The name in the certificate; None when it has none that can be used.
+    pub identity: Option<&'a str>,
+    /// Where it came from.
+    pub peer: SocketAddr,
+    /// What was asked for, as the command line names it.
+    pub verb: &'a str,
+    /// The task, if one was named or made.
+    pub task: Option<TaskId>,
+    /// What it was told: `ok`, or the name of the status code.
+    pub outcome: &'a str,
+    /// Why, if it was refused; else empty.
+    pub reason: &'a str,
+}
+
+/// The line. Fields are only ever added.
+#[derive(Serialize)]
+struct Line<'a> {
+    time: &'a str,
+    identity: Option<&'a str>,
+    peer: SocketAddr,
+    verb: &'a str,
+    task: Option<TaskId>,
+    outcome: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    reason: &'a str,
+}
+
+/// An open audit log. Clones write to the same one.
+#[derive(Clone)]
+pub struct AuditLog {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    path: PathBuf,
+    policy: config::AuditLog,
+    writer: Mutex<Writer>,
+    /// How many records are on disk for certain.
+    synced: Mutex<u64>,
+    sync_due: AtomicBool,
+}
+
+struct Writer {
+    file: Arc<File>,
+    size: u64,
+    written: u64,
+    /// The last write stopped in the middle of a line.
+    torn: bool,
+    /// Full files that are not on disk for certain.
+    to_sync: Vec<Arc<File>>,
+}
+
+impl AuditLog {
+    /// Opens or begins the log at `path`. A line that a crash cut short is ended, so that the next one stands by itself.
+    pub fn open(path: &Path, policy: &config::AuditLog) -> Result<Self, SysError> {
+        let mut file = append(path, false)?;
+        let shown = path.display().to_string();
+        let size = file.seek(SeekFrom::End(0)).on("lseek", &shown)?;
+        let mut last = [b'\n'];
+        if size > 0 {
+            file.seek(SeekFrom::End(-1)).and_then(|_| file.read_exact(&mut last)).on("read", &shown)?;
+        }
+        let writer = Writer { file: Arc::new(file), size, written: 0, torn: last != [b'\n'], to_sync: Vec::new() };
+        let shared = Shared {
+            path: path.to_owned(),
+            policy: policy.clone(),
+            writer: Mutex::new(writer),
+            synced: Mutex::new(0),
+            sync_due: AtomicBool::new(false),
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Appends a record, and waits for the disk if the policy says so. Call it before the request is answered.
+    pub async fn record(&self, entry: &Entry<'_>) -> Result<(), SysError> {
+        let number = self.shared.append(line(entry, OffsetDateTime::now_utc()).as_bytes())?;
+        let shared = self.shared.clone();
+        match self.shared.policy.fsync {
+            Fsync::Always => match tokio::task::spawn_blocking(move || shared.sync(number)).await {
+                Ok(result) => result,
+                Err(_) => Err(SysError::new("fdatasync", "the audit log", nix::errno::Errno::ECANCELED)),
+            },
+            Fsync::Interval => {
+                self.sync_soon();
+                Ok(())
+            }
+        }
+    }
+
+    /// Appends a record whose request nobody waits for any more; it is on disk within a second.
+    pub fn record_now(&self, entry: &Entry<'_>) -> Result<(), SysError> {
+        self.shared.append(line(entry, OffsetDateTime::now_utc()).as_bytes())?;
+        self.sync_soon();
+        Ok(())
+    }
+
+    fn sync_soon(&self) {
+        // Outside the runtime the process is ending, and `flush` is what comes next.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current()
+            && !self.shared.sync_due.swap(true, Ordering::AcqRel)
+        {
+            runtime.spawn(sync_later(self.shared.clone()));
+        }
+    }
+
+    /// Puts everything on disk; for the end of the process.
+    pub fn flush(&self) -> Result<(), SysError> {
+        let written = self.shared.lock().written;
+        self.shared.sync(written)
+    }
+}
+
+async fn sync_later(shared: Arc<Shared>) {
+    tokio::time::sleep(INTERVAL).await;
+    // Before the fsync: a record that is written during it asks for one of its own.
+    shared.sync_due.store(false, Ordering::Release);
+    let result = tokio::task::spawn_blocking(move || {
+        let written = shared.lock().written;
+        shared.sync(written)
+    });
+    if let Ok(Err(error)) = result.await {
+        tracing::error!("the audit log may lose records in a crash: {error}");
+    }
+}
+
+impl Shared {
+    /// Writes one line, whole; returns its number.
+    fn append(&self, line: &[u8]) -> Result<u64, SysError> {
+        let mut writer = self.lock();
+        if writer.size > 0 && writer.size + line.len() as u64 > self.policy.rotate {
+            // Records matter more than the size of a file: without a new file the old one goes on.
+            if let Err(error) = self.rotate(&mut writer) {
+                tracing::error!("the audit log was not rotated: {error}");
+            }
+        }
+        let whole = if writer.torn { [b"\n", line].concat() } else { line.to_vec() };
+        let mut file = &*writer.file;
+        let mut done = 0;
+        while done < whole.len() {
+            match file.write(&whole[done..]) {
+                Ok(n) if n > 0 => done += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                failed => {
+                    writer.torn = writer.torn || done > 0;
+                    writer.size += done as u64;
+                    let error = failed.err().unwrap_or_else(|| io::ErrorKind::WriteZero.into());
+                    return Err(error).on("write", self.path.display().to_string());
+                }
+            }
+        }
+        writer.torn = false;
+        writer.size += whole.len() as u64;
+        writer.written += 1;
+        Ok(writer.written)
+    }
+
+    /// The new file is there before any old one moves: a disk that refuses it costs no old records.
+    fn rotate(&self, writer: &mut Writer) -> Result<(), SysError> {
+        let shown = self.path.display().to_string();
+        let numbered = |number: usize| match number {
+            0 => self.path.clone(),
+            _ => PathBuf::from(format!("{shown}.{number}")),
+        };
+        let fresh = PathBuf::from(format!("{shown}.new"));
+        // Left over from a rotation that was interrupted.
+        let _ = fs::remove_file(&fresh);
+        let file = append(&fresh, true)?;
+        for number in (0..self.policy.keep).rev() {
+            match fs::rename(numbered(number), numbered(number + 1)) {
+                // There are not that many yet.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                result => result.on("rename", numbered(number).display().to_string())?,
+            }
+        }
+        fs::rename(&fresh, &self.path).on("rename", fresh.display().to_string())?;
+        let full = std::mem::replace(&mut writer.file, Arc::new(file));
+        writer.to_sync.push(full);
+        writer.size = 0;
+        writer.torn = false;
+        Ok(())
+    }
+
+    /// Returns when record `number` is on disk. Whoever comes while another syncs waits, and is mostly done then.
+    fn sync(&self, number: u64) -> Result<(), SysError> {
+        let mut synced = self.synced.lock().unwrap_or_else(PoisonError::into_inner);
+        if *synced >= number {
+            return Ok(());
+        }
+        let (files, rotated, written) = {
+            let mut writer = self.lock();
+            let mut files = std::mem::take(&mut writer.to_sync);
+            let rotated = !files.is_empty();
+            files.push(writer.file.clone());
+            (files, rotated, writer.written)
+        };
+        for file in files {
+            file.sync_data().on("fdatasync", self.path.display().to_string())?;
+        }
+        if rotated {
+            let parent = self.path.parent().unwrap_or(Path::new("."));
+            File::open(parent).and_then(|parent| parent.sync_all()).on("fsync", parent.display().to_string())?;
+        }
+        *synced = written;
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn append(path: &Path, new: bool) -> Result<File, SysError> {
+    let mut options = OpenOptions::new();
+    options.read(true).append(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+    let options = if new { options.create_new(true) } else { options.create(true) };
+    options.open(path).on("open", path.display().to_string())
+}
+
+/// One line of ASCII. serde_json escapes what ends a line; what steers a terminal beyond that is escaped here.
+fn line(entry: &Entry<'_>, at: OffsetDateTime) -> String {
+    let format = format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:3]Z");
+    let time = at.format(&format).unwrap_or_default();
+    let line = Line {
+        time: &time,
+        identity: entry.identity.map(cut),
+        peer: entry.peer,
+        verb: cut(entry.verb),
+        task: entry.task,
+        outcome: cut(entry.outcome),
+        reason: cut(entry.reason),
+    };
+    let json = serde_json::to_string(&line).expect("strings are always JSON");
+    let mut ascii = String::with_capacity(json.len() + 1);
+    for c in json.chars() {
+        if c.is_ascii() && !c.is_ascii_control() {
+            ascii.push(c);
+        } else {
+            let mut units = [0; 2];
+            ascii.extend(c.encode_utf16(&mut units).iter().map(|unit| format!("\\u{unit:04x}")));
+        }
+    }
+    ascii.push('\n');
+    ascii
+}
+
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(LONGEST_TEXT)]
+}
+
+#[cfg(test)]
+#[path = "audit_log_tests.rs"]
+mod tests;

@@ -1,0 +1,173 @@
+//! The server's end of the line to the launcher: requests out, events in, each event handed to whoever waits for it.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::io::Interest;
+use tokio::net::UnixDatagram;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::error::{StartError, SysError};
+use crate::task::id::TaskId;
+use crate::wire::{self, Ended, Event, PacketError, Request, StartRequest, Started};
+
+/// Requests that wait for the socket; beyond it, callers wait.
+const WAITING: usize = 1024;
+
+/// What happens to one task.
+pub enum TaskEvent {
+    /// Its command was executed; here is its output.
+    Started(Started, Vec<OwnedFd>),
+    /// It was not started.
+    Failed(StartError),
+    /// It has ended.
+    Ended(Box<Ended>),
+}
+
+/// What concerns the server as a whole.
+pub enum ServerEvent {
+    /// Fresh TLS files, in the order CA, certificate, key and, if there is one, the revocation list.
+    TlsFiles(Vec<OwnedFd>),
+    /// Admit no more tasks; the launcher stops those that run.
+    Drain,
+    /// The launcher is gone, or no longer makes sense: every task is dead or dying, and this process must end.
+    Lost(String),
+}
+
+/// The line.
+pub struct Link {
+    requests: mpsc::Sender<Request>,
+    waiting: Mutex<Waiting>,
+    seq: AtomicU64,
+}
+
+#[derive(Default)]
+struct Waiting {
+    tasks: HashMap<TaskId, mpsc::UnboundedSender<TaskEvent>>,
+    signals: HashMap<u64, oneshot::Sender<Option<SysError>>>,
+}
+
+impl Link {
+    /// Takes over the socket; what concerns the whole server comes out of the receiver.
+    pub fn open(socket: OwnedFd) -> std::io::Result<(Arc<Self>, mpsc::Receiver<ServerEvent>)> {
+        // The runtime knows no seqpacket sockets; all it does with this type is to wait until it is ready.
+        let socket = Arc::new(UnixDatagram::from_std(socket.into())?);
+        let (requests, to_send) = mpsc::channel(WAITING);
+        let (events, received) = mpsc::channel(16);
+        let link = Arc::new(Self { requests, waiting: Mutex::default(), seq: AtomicU64::new(1) });
+        tokio::spawn(write(Arc::clone(&socket), to_send, events.clone()));
+        tokio::spawn(read(socket, Arc::clone(&link), events));
+        Ok((link, received))
+    }
+
+    /// Asks for a task; its events come out of the receiver, [`TaskEvent::Failed`] or [`TaskEvent::Ended`] last.
+    pub async fn start(&self, request: StartRequest) -> mpsc::UnboundedReceiver<TaskEvent> {
+        // At most three events per task, so the channel is bounded by what is sent.
+        let (sender, receiver) = mpsc::unbounded_channel();
+        self.waiting().tasks.insert(request.task, sender);
+        self.send(Request::Start(Box::new(request))).await;
+        receiver
+    }
+
+    /// Asks a task to end.
+    pub async fn stop(&self, task: TaskId, grace: std::time::Duration) {
+        let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+        self.send(Request::Stop { task, grace_ms }).await;
+    }
+
+    /// Has a task ended because of its output.
+    pub async fn output_limit(&self, task: TaskId) {
+        self.send(Request::OutputLimit { task }).await;
+    }
+
+    /// Sends a signal; `None` means delivered.
+    pub async fn signal(&self, task: TaskId, number: i32) -> Option<SysError> {
+        let seq = self.seq.fetch_add(1, Ordering::Relaxed);
+        let (sender, receiver) = oneshot::channel();
+        self.waiting().signals.insert(seq, sender);
+        self.send(Request::Signal { seq, task, number }).await;
+        let lost = || Some(SysError::new("signal", format!("task {task}"), nix::errno::Errno::EPIPE));
+        receiver.await.unwrap_or_else(|_| lost())
+    }
+
+    /// Says that all is recorded; returns when that was sent, and nothing more will be.
+    pub async fn goodbye(&self) {
+        self.send(Request::Goodbye).await;
+        self.requests.closed().await;
+    }
+
+    async fn send(&self, request: Request) {
+        // Fails only once the launcher is gone, which is told as [`ServerEvent::Lost`].
+        let _ = self.requests.send(request).await;
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn dispatch(&self, event: Event, fds: Vec<OwnedFd>) -> Option<ServerEvent> {
+        let task_event = match event {
+            Event::Started(started) => (started.task, TaskEvent::Started(started, fds)),
+            Event::StartFailed { task, error } => (task, TaskEvent::Failed(error)),
+            Event::Ended(ended) => (ended.task, TaskEvent::Ended(ended)),
+            Event::Signalled { seq, error } => {
+                if let Some(waiting) = self.waiting().signals.remove(&seq) {
+                    let _ = waiting.send(error); // the caller may have gone
+                }
+                return None;
+            }
+            Event::TlsFiles => return Some(ServerEvent::TlsFiles(fds)),
+            Event::Drain => return Some(ServerEvent::Drain),
+        };
+        let (task, event) = task_event;
+        let mut waiting = self.waiting();
+        if let Some(keeper) = waiting.tasks.get(&task) {
+            let last = !matches!(event, TaskEvent::Started(..));
+            let _ = keeper.send(event);
+            if last {
+                waiting.tasks.remove(&task);
+            }
+        }
+        None
+    }
+}
+
+async fn write(socket: Arc<UnixDatagram>, mut requests: mpsc::Receiver<Request>, events: mpsc::Sender<ServerEvent>) {
+    while let Some(request) = requests.recv().await {
+        let send = || wire::send(socket.as_fd(), &request, &[]).map_err(io_error);
+        if let Err(error) = socket.async_io(Interest::WRITABLE, send).await {
+            let _ = events.send(ServerEvent::Lost(error.to_string())).await;
+            return;
+        }
+        if request == Request::Goodbye {
+            return;
+        }
+    }
+}
+
+async fn read(socket: Arc<UnixDatagram>, link: Arc<Link>, events: mpsc::Sender<ServerEvent>) {
+    let lost = loop {
+        let receive = || wire::receive::<Event>(socket.as_fd()).map_err(io_error);
+        match socket.async_io(Interest::READABLE, receive).await {
+            Ok(Some(packet)) => {
+                if let Some(event) = link.dispatch(packet.message, packet.fds) {
+                    let _ = events.send(event).await;
+                }
+            }
+            Ok(None) => break "the launcher has ended".to_owned(),
+            Err(error) => break error.to_string(),
+        }
+    };
+    let _ = events.send(ServerEvent::Lost(lost)).await;
+}
+
+/// The runtime waits when an operation would block, and only then.
+fn io_error(error: PacketError) -> io::Error {
+    match error {
+        PacketError::WouldBlock => io::ErrorKind::WouldBlock.into(),
+        other => io::Error::other(other),
+    }
+}

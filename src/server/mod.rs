@@ -1,0 +1,38 @@
+//! The service: `taskman-server` up to its split, and the network-facing process after it, which authenticates, authorizes,
+//! records and streams, and holds no privilege.
+
+pub mod accept;
+mod args;
+mod arriving;
+pub mod audit_log;
+mod authorize;
+mod error;
+mod filter;
+mod get_status;
+mod keep;
+mod link;
+mod list;
+mod live;
+mod logging;
+mod pace;
+pub mod peer;
+mod quota;
+mod registry;
+mod retention;
+mod run;
+mod serve;
+mod service;
+mod show;
+mod signal;
+pub mod split;
+mod start;
+mod state;
+mod stop;
+mod stream;
+#[cfg(test)]
+mod test_client;
+pub mod tls;
+mod wait;
+
+pub use error::EXIT_CODE_KEY;
+pub use run::main;

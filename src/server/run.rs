@@ -1,0 +1,175 @@
+//! `taskman-server` from its command line to the split: everything that needs root and can be refused is done first, so that
+//! an error is one line on the terminal and not half a service.
+
+use std::error::Error;
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::os::fd::AsFd;
+use std::process::ExitCode;
+
+use clap::Parser;
+use nix::errno::Errno;
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use super::args::Args;
+use super::state::State;
+use super::{logging, serve, split};
+use crate::config::Config;
+use crate::error::{Context, StartError, SysError};
+use crate::launch::service::{self, tls};
+use crate::launch::{Launcher, UidRange};
+use crate::sys::clone::{self, Side};
+use crate::sys::names;
+use crate::wire::{self, Sender};
+use crate::{certs, doctor};
+
+/// The whole of `taskman-server`.
+pub fn main() -> ExitCode {
+    let args = Args::parse();
+    if args.print_config {
+        print!("{}", Config::print_default());
+        return ExitCode::SUCCESS;
+    }
+    match run(&args) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("taskman-server: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<u8, Box<dyn Error>> {
+    let mut config = Config::load(args.config.as_deref(), &args.overrides())?;
+    if !nix::unistd::geteuid().is_root() {
+        return Err(StartError::Host(vec![doctor::NOT_ROOT.to_owned()]).into());
+    }
+    names::use_builtin_lookups().on("configure", "name lookups")?;
+    check_uid(&config)?;
+    if let Some(less) = config.fit(split::raise_open_files()?)? {
+        eprintln!("taskman-server: {less}");
+    }
+    let state = State::open(&config.state_dir, config.server_uid)?;
+    if args.dev {
+        make_certificates(&config)?;
+    }
+    // Sent to the server once it is there; what is wrong with them is said here and now.
+    tls::Files::open(&config.tls)?;
+    let listener = bind(&config.server_address)?;
+    if args.dev {
+        advise(&config, &listener)?;
+    }
+    service::block_signals()?;
+    let launcher = Launcher::with_uids(config.uid_range)?;
+    let (here, there) = wire::pair()?;
+    match clone::split().on("fork", "server")? {
+        Side::Child => {
+            // Closed by number below: dropped here as well, they would close what has taken their numbers.
+            std::mem::forget((launcher, here));
+            Ok(run_server(args, config, listener, there, state))
+        }
+        Side::Parent(pid, pidfd) => {
+            drop((listener, there));
+            let process = pidfd.expect("split gives one").into();
+            let sender = Sender { pid, uid: config.server_uid };
+            Ok(service::serve(&launcher, &config, here, service::Server { process, sender }))
+        }
+    }
+}
+
+fn run_server(args: &Args, config: Config, listener: TcpListener, socket: std::os::fd::OwnedFd, state: State) -> u8 {
+    let (lock, directory) = state.into_server();
+    let keep = [listener.as_fd(), socket.as_fd(), lock.as_fd()];
+    if let Err(error) = split::become_server(config.server_uid, &keep) {
+        eprintln!("taskman-server: {error}");
+        return 1;
+    }
+    let served = logging::init(&args.log_level, args.log_format)
+        .and_then(|()| serve::serve(config, listener, socket, &directory));
+    match served {
+        Ok(()) => 0,
+        Err(error) => {
+            eprintln!("taskman-server: {error}");
+            1
+        }
+    }
+}
+
+/// The server's uid is nobody else's: not root's, not a task's, not an account's.
+fn check_uid(config: &Config) -> Result<(), SysError> {
+    let uid = config.server_uid;
+    let refused = |why: String| Err(SysError::new("use", format!("server_uid {uid}"), Errno::EINVAL).hint(why));
+    if uid == 0 || uid == u32::MAX || config.uid_range.contains(uid) {
+        return refused("it must be neither root's nor one of uid_range".to_owned());
+    }
+    // By the files, as for the tasks' uids: the C library would load modules into a static program to ask.
+    match doctor::launcher_refusals(UidRange { first: uid, count: 1 }).into_iter().next() {
+        Some(why) => refused(why),
+        None => Ok(()),
+    }
+}
+
+/// The host part of the address, as it is configured.
+fn host(config: &Config) -> &str {
+    config.server_address.rsplit_once(':').map_or("localhost", |(host, _)| host)
+}
+
+/// The two lines that a newcomer needs next, with the port that was taken.
+fn advise(config: &Config, listener: &TcpListener) -> Result<(), SysError> {
+    let certs = config.tls.ca_cert.parent().unwrap_or(&config.state_dir).display();
+    let taken = listener.local_addr().on("getsockname", "listener")?;
+    let host = if taken.ip().is_unspecified() { "localhost" } else { host(config) };
+    eprintln!("export TASKMAN_CERTS={certs} TASKMAN_USER_ID=client001 TASKMAN_SERVER_ADDRESS={host}:{}", taken.port());
+    eprintln!("taskman start --follow -- echo hello");
+    Ok(())
+}
+
+/// With `--dev`, on the first start: an authority and certificates.
+///
+/// In a process of its own: the authority's key must not be found in the memory of the server that is forked off later.
+fn make_certificates(config: &Config) -> Result<(), SysError> {
+    let directory = config.state_dir.join("certs");
+    if config.tls.ca_cert.parent() != Some(&*directory) || config.tls.ca_cert.exists() {
+        return Ok(());
+    }
+    let host = host(config).trim_start_matches('[').trim_end_matches(']').to_owned();
+    let shown = directory.display().to_string();
+    match clone::split().on("fork", "certificates")? {
+        Side::Child => std::process::exit(match certs::init(&directory, &[host]) {
+            Ok(_) => 0,
+            Err(error) => {
+                eprintln!("taskman-server: {error}");
+                1
+            }
+        }),
+        Side::Parent(pid, _) => match waitpid(Pid::from_raw(pid), None).on("waitpid", "certificates")? {
+            WaitStatus::Exited(_, 0) => Ok(()),
+            _ => Err(SysError::new("make", shown, Errno::ECHILD).hint("see the line before this one")),
+        },
+    }
+}
+
+/// Binds the first of the name's addresses that can be had; of `localhost` the one that every client knows.
+fn bind(address: &str) -> Result<TcpListener, SysError> {
+    // A static program asks nobody for these two, who would have to be loaded for it.
+    let plain = address.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));
+    if let Ok(address) = plain.as_deref().unwrap_or(address).parse::<SocketAddr>() {
+        return listen(&[address]);
+    }
+    let wrong = |error: SysError| error.hint("write --server-address as HOST:PORT, for example localhost:50051");
+    let mut addresses: Vec<SocketAddr> = address
+        .to_socket_addrs()
+        .map_err(|_| SysError::new("resolve", address, Errno::EINVAL))
+        .map_err(wrong)?
+        .collect();
+    addresses.sort_by_key(SocketAddr::is_ipv6);
+    listen(&addresses)
+}
+
+fn listen(addresses: &[SocketAddr]) -> Result<TcpListener, SysError> {
+    let names = addresses.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(", ");
+    TcpListener::bind(addresses).on("bind", names).map_err(|error| match error.errno() {
+        Errno::EADDRINUSE => error.hint("another program listens there; give another --server-address"),
+        _ => error,
+    })
+}

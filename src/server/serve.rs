@@ -1,0 +1,172 @@
+//! The network-facing process, from its first thread to its last: open what is durable, serve, drain, say goodbye.
+
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tonic::transport::Server;
+use tonic_health::ServingStatus;
+use tonic_health::server::HealthReporter;
+use tower::util::MapResponseLayer;
+
+use super::accept;
+use super::arriving::Arriving;
+use super::audit_log::AuditLog;
+use super::link::{Link, ServerEvent};
+use super::pace::pace;
+use super::registry::{Registry, Stage};
+use super::retention;
+use super::service::Service;
+use super::tls::{Tls, TlsFiles};
+use crate::config::Config;
+use crate::output::{Outputs, Policy};
+use crate::proto::DESCRIPTORS;
+use crate::proto::task_manager::task_manager_server::TaskManagerServer;
+use crate::store::Store;
+
+/// Flow control: what may be under way to the server on one stream and one connection.
+const WINDOW: u32 = 1 << 20;
+/// Streams that were reset before anyone looked at them; beyond it the connection is closed (rapid reset).
+const PENDING_RESETS: usize = 64;
+/// How long open streams have to take their last message once every task is final.
+const CLOSING: Duration = Duration::from_secs(1);
+/// Readers of stored output that look into a file at the same moment; the others wait. Each has a descriptor then.
+const READING: usize = 64;
+/// How long the launcher may take to hand over the first TLS files.
+const FIRST_FILES: Duration = Duration::from_secs(10);
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Serves until the launcher says drain, and everything is recorded.
+pub fn serve(config: Config, listener: TcpListener, socket: OwnedFd, state: &Path) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .thread_name("taskman-server")
+        .max_blocking_threads(READING)
+        .build()?;
+    let result = runtime.block_on(run(config, listener, socket, state));
+    runtime.shutdown_timeout(CLOSING);
+    result
+}
+
+async fn run(config: Config, listener: TcpListener, socket: OwnedFd, state: &Path) -> Result<(), Failure> {
+    let (store, opened) = Store::open(&state.join("tasks.db"))?;
+    for damage in &opened.set_aside {
+        tracing::error!(%damage, "a damaged record was set aside");
+    }
+    let policy = Policy { stored_per_task: config.output.stored_per_task, reserve: config.output.reserve };
+    let outputs = Outputs::open(&state.join("output"), policy)?;
+    let audit = AuditLog::open(&state.join("audit.log"), &config.audit_log)?;
+    let (link, mut events) = Link::open(socket)?;
+    let registry = Registry::new(config, store, outputs, Arc::clone(&link));
+    // Where records were lost, what has none is all that is left of its task.
+    retention::reconcile(&registry, opened.lost_file || !opened.set_aside.is_empty()).await?;
+
+    let files = first_files(&mut events).await?;
+    let tls = Arc::new(Tls::new(&files)?);
+    let (health, health_service) = tonic_health::server::health_reporter();
+    health.set_service_status("", ServingStatus::Serving).await;
+    health.set_serving::<TaskManagerServer<Service>>().await;
+
+    let address = listener.local_addr()?;
+    listener.set_nonblocking(true)?;
+    let limits = registry.config.connections.clone();
+    let incoming = {
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        accept::incoming(listener, Arc::clone(&tls), &limits, registry.config.tls.handshake_timeout)
+    };
+    let service = TaskManagerServer::new(Service::new(Arc::clone(&registry), audit.clone()))
+        .max_decoding_message_size(limits.message_bytes);
+    let reflection = |builder: tonic_reflection::server::Builder<'static>| {
+        builder
+            .register_encoded_file_descriptor_set(DESCRIPTORS)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    let arriving = Arriving::new(limits.message_bytes);
+    let serving = Server::builder()
+        .layer(tower::util::MapRequestLayer::new(move |request| arriving.count(request)))
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(2 * WINDOW)
+        .max_concurrent_streams(limits.streams)
+        .http2_max_header_list_size(limits.header_bytes)
+        .http2_max_pending_accept_reset_streams(Some(PENDING_RESETS))
+        .http2_keepalive_interval(Some(limits.keepalive))
+        .http2_keepalive_timeout(Some(limits.keepalive_timeout))
+        .layer(MapResponseLayer::new(pace))
+        .add_service(service)
+        .add_service(health_service)
+        .add_service(reflection(tonic_reflection::server::Builder::configure()).build_v1()?)
+        .add_service(reflection(tonic_reflection::server::Builder::configure()).build_v1alpha()?)
+        .serve_with_incoming(incoming);
+    tokio::spawn(retention::run(Arc::clone(&registry)));
+    tokio::spawn({
+        let tls = Arc::clone(&tls);
+        async move { tls.keep_watch().await }
+    });
+    eprintln!("taskman-server: listening on {address}");
+    tokio::select! {
+        ended = serving => Err(ended.err().map_or_else(|| "the listener has ended".into(), Into::into)),
+        done = heed(&registry, &tls, &health, &mut events) => {
+            done?;
+            audit.flush()?;
+            link.goodbye().await;
+            Ok(())
+        }
+    }
+}
+
+async fn first_files(events: &mut mpsc::Receiver<ServerEvent>) -> Result<TlsFiles, Failure> {
+    match tokio::time::timeout(FIRST_FILES, events.recv()).await {
+        Ok(Some(ServerEvent::TlsFiles(fds))) => Ok(TlsFiles::from_descriptors(fds)?),
+        Ok(Some(ServerEvent::Lost(why))) => Err(why.into()),
+        _ => Err("the launcher did not hand over the TLS files".into()),
+    }
+}
+
+/// Does what the launcher says, until everything is over.
+async fn heed(
+    registry: &Registry,
+    tls: &Tls,
+    health: &HealthReporter,
+    events: &mut mpsc::Receiver<ServerEvent>,
+) -> Result<(), Failure> {
+    loop {
+        match events.recv().await {
+            Some(ServerEvent::TlsFiles(fds)) => {
+                match TlsFiles::from_descriptors(fds).and_then(|files| tls.reload(&files)) {
+                    Ok(cut) => tracing::info!(cut, "certificates were reloaded"),
+                    Err(error) => {
+                        tracing::error!(%error, "the new certificates cannot be used; the old ones stay in force")
+                    }
+                }
+            }
+            Some(ServerEvent::Drain) => break,
+            Some(ServerEvent::Lost(why)) => return Err(why.into()),
+            None => return Err("the launcher is gone".into()),
+        }
+    }
+    tracing::info!(running = registry.live_count(), "draining");
+    registry.stage.send_replace(Stage::Draining);
+    health.set_service_status("", ServingStatus::NotServing).await;
+    health.set_not_serving::<TaskManagerServer<Service>>().await;
+    loop {
+        let ended = registry.ended.notified();
+        if registry.live_count() == 0 {
+            break;
+        }
+        tokio::select! {
+            () = ended => {}
+            event = events.recv() => if let None | Some(ServerEvent::Lost(_)) = event {
+                return Err("the launcher died while draining".into());
+            }
+        }
+    }
+    // Streams of tasks that have just ended are given the time to say so.
+    tokio::time::sleep(CLOSING / 4).await;
+    registry.stage.send_replace(Stage::Closing);
+    tokio::time::sleep(CLOSING / 4).await;
+    Ok(())
+}

@@ -1,0 +1,121 @@
+//! A record in the protocol's words.
+
+use super::keep;
+use super::registry::Live;
+use crate::proto::task_manager as pb;
+use crate::task::limits::Limits;
+use crate::task::outcome::{Reason, Status};
+use crate::task::record::{Record, StoredOutput, Truncation, UnixMillis};
+
+/// A live task, with what it has written so far.
+pub fn live(live: &Live) -> pb::TaskStatusResponse {
+    let record = live.record().clone();
+    let output = keep::stored(live.logs());
+    let mut status = show(&record, &output);
+    status.ending = live.is_ending() && record.end.is_none();
+    status
+}
+
+/// A recorded task.
+pub fn record(record: &Record) -> pb::TaskStatusResponse {
+    let output = record.end.as_ref().map(|end| end.output.clone()).unwrap_or_default();
+    show(record, &output)
+}
+
+fn show(record: &Record, output: &StoredOutput) -> pb::TaskStatusResponse {
+    let mut status = pb::TaskStatusResponse {
+        task_id: record.id.to_string(),
+        process_id: record.process_id,
+        status: pb::JobStatus::Started.into(),
+        start_time: Some(timestamp(record.started_at)),
+        owner: record.owner.clone(),
+        command: record.command.clone(),
+        args: record.args.clone(),
+        reduced: record.reduced.clone(),
+        limits: Some(limits(&record.limits)),
+        timeout: prost_types::Duration::try_from(record.limits.timeout).ok(),
+        labels: record.labels.clone(),
+        profile: record.profile.clone(),
+        output_bytes: output.bytes,
+        output_omitted_bytes: output.omitted,
+        output_truncation: output.truncation.map(truncation).unwrap_or_default().to_owned(),
+        split_output: record.split_output,
+        ..Default::default()
+    };
+    let Some(end) = &record.end else { return status };
+    let outcome = &end.outcome;
+    status.exit_code = outcome.exit_code;
+    status.status = job_status(outcome.status).into();
+    status.termination_signal = outcome.signal.clone().unwrap_or_default();
+    status.termination_source = source(outcome.reason).to_owned();
+    status.end_time = Some(timestamp(end.ended_at));
+    status.reason = outcome.reason.name().to_owned();
+    status.detail.clone_from(&outcome.detail);
+    status.usage = Some(pb::Usage {
+        wall_ms: end.usage.wall_ms,
+        cpu_user_ms: end.usage.cpu_user_ms,
+        cpu_system_ms: end.usage.cpu_system_ms,
+        memory_peak_bytes: end.usage.memory_peak_bytes,
+        pids_peak: end.usage.pids_peak,
+        overshoot_ms: end.usage.overshoot_ms,
+    });
+    let checks = end.containment.checks.iter();
+    status.containment = Some(pb::Containment {
+        verdict: format!("{:?}", end.containment.verdict).to_lowercase(),
+        checks: checks
+            .map(|check| pb::containment::Check {
+                name: check.name.to_string(),
+                value: check.value.clone(),
+                ok: check.ok,
+            })
+            .collect(),
+    });
+    status
+}
+
+fn job_status(status: Status) -> pb::JobStatus {
+    match status {
+        Status::ExitedOk => pb::JobStatus::ExitedOk,
+        Status::ExitedError => pb::JobStatus::ExitedError,
+        Status::Signaled => pb::JobStatus::Signaled,
+        Status::Unknown => pb::JobStatus::Unknown,
+    }
+}
+
+/// Who brought the end about, in the source design's words ("user, system, oom, etc").
+fn source(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Exit => "",
+        Reason::Signal => "task",
+        Reason::Stopped => "user",
+        Reason::Containment | Reason::ServerShutdown | Reason::ServerLost => "system",
+        limit => limit.name(),
+    }
+}
+
+fn truncation(truncation: Truncation) -> &'static str {
+    match truncation {
+        Truncation::OutputCap => "output_cap",
+        Truncation::DiskFull => "disk_full",
+    }
+}
+
+fn limits(limits: &Limits) -> pb::Limits {
+    pb::Limits {
+        memory_bytes: limits.memory_bytes,
+        cpus: limits.cpus,
+        cpu_time: prost_types::Duration::try_from(limits.cpu_time).ok(),
+        pids: limits.pids,
+        io_read_bps: limits.io_read_bps,
+        io_write_bps: limits.io_write_bps,
+        output_bytes: limits.output_bytes,
+        nofile: limits.nofile,
+        fsize_bytes: limits.fsize_bytes,
+        disk_bytes: limits.disk_bytes,
+        inodes: limits.inodes,
+    }
+}
+
+fn timestamp(at: UnixMillis) -> prost_types::Timestamp {
+    prost_types::Timestamp { seconds: at.div_euclid(1000), nanos: (at.rem_euclid(1000) * 1_000_000) as i32 }
+}

@@ -1,0 +1,51 @@
+//! One process becomes two: the parent stays root and launches, the child gives everything up and faces the network.
+//!
+//! It happens before any thread exists. The child's steps are a list whose order matters: what needs privilege first, then
+//! the privilege itself, then the filter, then a look at what came of it.
+
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::Signal;
+use nix::sys::stat::{Mode, umask};
+use nix::unistd::{chdir, setsid};
+
+use super::filter;
+use crate::error::{Context, SysError};
+use crate::sandbox;
+use crate::sys::{fd, seccomp, signal};
+
+/// The launcher hears these, and tells the server in order; a terminal would send them to both.
+const NOT_FOR_THE_SERVER: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
+
+/// Makes this process the server: `uid`, powerless, with nothing open but the standard streams and `keep`.
+///
+/// Whoever owns another descriptor in this process must have forgotten it.
+pub fn become_server(uid: u32, keep: &[BorrowedFd<'_>]) -> Result<(), SysError> {
+    setsid().on("setsid", "server")?;
+    signal::ignore(&NOT_FOR_THE_SERVER).on("sigaction", "SIGINT, SIGTERM, SIGHUP")?;
+    signal::unblock_all().on("sigprocmask", "none")?;
+    close_others(keep)?;
+    // What was reached from where root stood is not reached from here.
+    chdir(Path::new("/")).on("chdir", "/")?;
+    umask(Mode::from_bits_truncate(0o077));
+    sandbox::drop_to(uid)?;
+    seccomp::install(&filter::program()).on("seccomp", "server filter")?;
+    sandbox::is_powerless(uid)
+}
+
+/// Raises the number of files that may be open as far as this host allows, and says how far that is: each task has several.
+pub fn raise_open_files() -> Result<u64, SysError> {
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).on("getrlimit", "RLIMIT_NOFILE")?;
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).on("setrlimit", "RLIMIT_NOFILE")?;
+    Ok(most)
+}
+
+/// Standard input too is replaced: what an operator types is not for the server.
+fn close_others(keep: &[BorrowedFd<'_>]) -> Result<(), SysError> {
+    let null = std::fs::File::open("/dev/null").on("open", "/dev/null")?;
+    fd::place(&null, 0, false).on("dup3", "/dev/null")?;
+    drop(null);
+    fd::close_all_but(keep).on("close_range", "all descriptors")
+}

@@ -1,0 +1,224 @@
+//! `StartTask`: from a request to a running command.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prost::Message;
+
+use super::authorize::{Caller, Role, Verb};
+use super::error::ApiError;
+use super::keep;
+use super::registry::{Registry, Stage};
+use super::service::Served;
+use crate::config::Profile;
+use crate::proto::task_manager as pb;
+use crate::task::limits::Limits;
+use crate::task::record::{Record, Token, now};
+use crate::task::spec::{SpecError, TaskSpec};
+use crate::wire::StartRequest;
+
+/// Longest token, label name and label value.
+const LONGEST: usize = 256;
+/// Labels of one task.
+const MOST_LABELS: usize = 64;
+
+/// Starts a task; the answer means that its command was executed.
+pub async fn start(
+    registry: Arc<Registry>,
+    caller: Caller,
+    request: pb::StartTaskRequest,
+) -> Result<Served<pb::StartTaskResponse>, ApiError> {
+    caller.may(Verb::Start, &caller.name)?;
+    if *registry.stage.borrow() != Stage::Serving {
+        return Err(ApiError::Unavailable("the server is shutting down; try again when it is back".to_owned()));
+    }
+    let token = token(&request)?;
+    let Parsed { spec, start, labels } = parse(&registry, &caller, request)?;
+    // Held until the start is decided, also when this caller goes away: the same request sent again meanwhile waits here,
+    // and then finds the task, or none if it could not be started.
+    let claim = match &token {
+        Some(token) => Some(registry.claim(&caller.name, &token.token).await),
+        None => None,
+    };
+    if let Some(token) = &token
+        && let Some(first) = registry.store.find_token(&caller.name, &token.token).await?
+    {
+        return repeated(&first, token);
+    }
+    let place = registry.quotas.task(&caller.name)?;
+    let stored = registry.store.stored_bytes(&caller.name).await?;
+    registry.quotas.stored(stored + registry.live_bytes(&caller.name))?;
+    let record = Record {
+        id: spec.id,
+        owner: caller.name,
+        command: spec.command,
+        args: spec.args,
+        labels,
+        profile: start.profile.clone(),
+        limits: start.limits.clone(),
+        reduced: Vec::new(),
+        split_output: start.split_output,
+        token,
+        process_id: 0,
+        started_at: now(),
+        end: None,
+    };
+    let id = record.id;
+    keep::start(&registry, record, start, place, claim).await?;
+    Ok(Served { task: Some(id), answer: pb::StartTaskResponse { task_id: id.to_string() } })
+}
+
+fn repeated(first: &Record, token: &Token) -> Result<Served<pb::StartTaskResponse>, ApiError> {
+    if first.token.as_ref() != Some(token) {
+        return Err(ApiError::AlreadyExists(format!(
+            "client_token: task {} was started with this token by another request; use a new token",
+            first.id
+        )));
+    }
+    Ok(Served { task: Some(first.id), answer: pb::StartTaskResponse { task_id: first.id.to_string() } })
+}
+
+struct Parsed {
+    spec: TaskSpec,
+    start: StartRequest,
+    labels: BTreeMap<String, String>,
+}
+
+/// Everything that can be wrong with a request is found here, before anything happens.
+fn parse(registry: &Registry, caller: &Caller, request: pb::StartTaskRequest) -> Result<Parsed, ApiError> {
+    let name = if request.profile.is_empty() { "default" } else { &request.profile };
+    let profile = profile(registry, caller, name)?;
+    let limits = limits(profile, name, request.limits.as_ref(), request.timeout.as_ref())?;
+    check_labels(&request.labels)?;
+    let mut spec = TaskSpec::new(&request.command, request.args)?.with_limits(limits.clone())?;
+    for (name, value) in &request.env {
+        spec = spec.with_env(name, value)?;
+    }
+    let given = |text: String| Some(text).filter(|text| !text.is_empty());
+    let (working_dir, hostname) = (given(request.working_dir), given(request.hostname));
+    if let Some(dir) = &working_dir {
+        spec = spec.with_workdir(dir)?;
+    }
+    if let Some(hostname) = &hostname {
+        spec = spec.with_hostname(hostname)?;
+    }
+    for bind in &request.bind_ro {
+        profile.may_bind(&bind.parse()?)?;
+    }
+    let start = StartRequest {
+        task: spec.id,
+        command: spec.command.clone(),
+        args: spec.args.clone(),
+        env: request.env,
+        working_dir,
+        hostname,
+        profile: name.to_owned(),
+        limits,
+        bind_ro: request.bind_ro,
+        split_output: request.split_output,
+    };
+    Ok(Parsed { spec, start, labels: request.labels })
+}
+
+/// The profile, if it exists and is granted to the caller; the two are not told apart.
+fn profile<'a>(registry: &'a Registry, caller: &Caller, name: &str) -> Result<&'a Profile, ApiError> {
+    let profile = registry.config.profiles.get(name);
+    let granted = |profile: &&Profile| {
+        caller.role == Role::Admin || profile.users.iter().any(|user| user == "*" || *user == caller.name)
+    };
+    profile.filter(granted).ok_or_else(|| {
+        let message = format!("{name:?} does not exist or is not granted to you; leave it out for the default profile");
+        SpecError::new("profile", message).into()
+    })
+}
+
+/// The limits in force: the profile's, lowered where the request asks for it.
+fn limits(
+    profile: &Profile,
+    name: &str,
+    asked: Option<&pb::Limits>,
+    timeout: Option<&prost_types::Duration>,
+) -> Result<Limits, ApiError> {
+    let asked = asked.cloned().unwrap_or_default();
+    let mut limits = profile.limits.clone();
+    let count = |field: &mut u64, value: u64| {
+        if value != 0 {
+            *field = value;
+        }
+    };
+    count(&mut limits.memory_bytes, asked.memory_bytes);
+    count(&mut limits.pids, asked.pids);
+    count(&mut limits.io_read_bps, asked.io_read_bps);
+    count(&mut limits.io_write_bps, asked.io_write_bps);
+    count(&mut limits.output_bytes, asked.output_bytes);
+    count(&mut limits.nofile, asked.nofile);
+    count(&mut limits.fsize_bytes, asked.fsize_bytes);
+    count(&mut limits.disk_bytes, asked.disk_bytes);
+    count(&mut limits.inodes, asked.inodes);
+    if asked.cpus != 0.0 {
+        limits.cpus = asked.cpus;
+    }
+    if let Some(time) = asked.cpu_time {
+        limits.cpu_time = duration("cpu_time", &time)?;
+    }
+    if let Some(time) = timeout {
+        limits.timeout = duration("timeout", time)?;
+    }
+    limits.validate()?;
+    profile.admits(name, &limits)?;
+    Ok(limits)
+}
+
+/// A span of time in a request, which must not be negative. Not by the type's own conversion: that negates the seconds, and
+/// the least of them have no opposite.
+pub fn duration(field: &'static str, value: &prost_types::Duration) -> Result<Duration, SpecError> {
+    match (u64::try_from(value.seconds), u64::try_from(value.nanos)) {
+        (Ok(seconds), Ok(nanos)) => Ok(Duration::from_secs(seconds) + Duration::from_nanos(nanos)),
+        _ => Err(SpecError::new(field, "must not be negative; write for example 90s")),
+    }
+}
+
+fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), SpecError> {
+    if labels.len() > MOST_LABELS {
+        return Err(SpecError::new("labels", format!("at most {MOST_LABELS} can be set")));
+    }
+    let wrong = |text: &String| text.len() > LONGEST || text.chars().any(char::is_control);
+    if labels.iter().any(|(name, value)| name.is_empty() || wrong(name) || wrong(value)) {
+        return Err(SpecError::new(
+            "labels",
+            format!("need a name, and at most {LONGEST} bytes without control characters"),
+        ));
+    }
+    Ok(())
+}
+
+fn token(request: &pb::StartTaskRequest) -> Result<Option<Token>, SpecError> {
+    let token = &request.client_token;
+    if token.is_empty() {
+        return Ok(None);
+    }
+    if token.len() > LONGEST || token.chars().any(char::is_control) {
+        return Err(SpecError::new("client_token", format!("at most {LONGEST} bytes without control characters")));
+    }
+    let rest = pb::StartTaskRequest { client_token: String::new(), ..request.clone() };
+    // Maps are sorted (build.rs), so the same request has the same bytes.
+    let digest = ring::digest::digest(&ring::digest::SHA256, &rest.encode_to_vec());
+    let digest = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(Some(Token { token: token.clone(), digest }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_span_of_time_is_too_odd_to_be_answered() {
+        let of = |seconds, nanos| duration("timeout", &prost_types::Duration { seconds, nanos });
+        assert_eq!(of(1, 500_000_000), Ok(Duration::from_millis(1500)));
+        assert_eq!(of(i64::MAX, i32::MAX).unwrap().as_secs(), i64::MAX as u64 + 2);
+        for (seconds, nanos) in [(-1, 0), (0, -1), (i64::MIN, 0), (i64::MIN, i32::MIN), (i64::MAX, i32::MIN)] {
+            assert_eq!(of(seconds, nanos).unwrap_err().field, "timeout", "{seconds} {nanos}");
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The state directory: root's, with one directory in it that the server may write to, and locked by one server at a time.
+//!
+//! Everything is opened by descriptor without following links, checked, and only then changed by that descriptor: the server's
+//! uid owns what is inside `server/`, never a name that root resolves.
+
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open, openat};
+use nix::sys::stat::{Mode, fchmod, mkdirat};
+use nix::unistd::{Gid, Uid, fchown};
+
+use crate::error::{Context, SysError};
+use crate::sys::fd;
+
+/// The directory that the server writes to.
+const SERVER: &str = "server";
+
+/// The state directory, locked twice: by the launcher, and by the server on the directory that is its own. Whoever holds a copy
+/// of a lock's descriptor can release it, so the server is not given the launcher's; and it may outlive the launcher, so it
+/// has one.
+pub struct State {
+    lock: OwnedFd,
+    server_lock: OwnedFd,
+    server: PathBuf,
+}
+
+impl State {
+    /// Opens or makes the directory, takes its lock, and gives `server/` to `uid`.
+    pub fn open(path: &Path, uid: u32) -> Result<Self, SysError> {
+        let path = std::path::absolute(path).on("resolve", path.display().to_string())?;
+        let name = path.display().to_string();
+        std::fs::DirBuilder::new().recursive(true).mode(0o711).create(&path).on("mkdir", &*name)?;
+        let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_RDONLY;
+        let directory = open(&path, flags, Mode::empty()).on("open", &*name).map_err(|error| match error.errno() {
+            Errno::ENOTDIR | Errno::ELOOP => error.hint("--state-dir must be a directory, not a link to one"),
+            _ => error,
+        })?;
+        let directory = File::from(fd::lift(directory).on("fcntl", &*name)?);
+        let meta = directory.metadata().on("fstat", &*name)?;
+        if meta.uid() != nix::unistd::geteuid().as_raw() || meta.mode() & 0o022 != 0 {
+            return Err(SysError::new("use", name, Errno::EPERM)
+                .hint("it must belong to root, and nobody else may write to it; choose another --state-dir"));
+        }
+        lock(&directory, &name)?;
+        // Passed through to `server/`, and no more.
+        fchmod(&directory, Mode::from_bits_truncate(0o711)).on("fchmod", &*name)?;
+        let server_lock = give(directory.as_fd(), &path, uid)?;
+        Ok(Self { lock: directory.into(), server_lock: server_lock.into(), server: path.join(SERVER) })
+    }
+
+    /// The server's lock and directory. For the server, which closes the launcher's descriptor by its number.
+    pub fn into_server(self) -> (OwnedFd, PathBuf) {
+        std::mem::forget(self.lock);
+        (self.server_lock, self.server)
+    }
+}
+
+fn lock(directory: &File, name: &str) -> Result<(), SysError> {
+    directory.try_lock().map_err(|_| {
+        SysError::new("flock", name, Errno::EWOULDBLOCK)
+            .hint("another taskman-server runs on this state directory; stop it, or give this one its own --state-dir")
+    })
+}
+
+fn give(directory: BorrowedFd<'_>, path: &Path, uid: u32) -> Result<File, SysError> {
+    let name = path.join(SERVER).display().to_string();
+    match mkdirat(directory, SERVER, Mode::from_bits_truncate(0o700)) {
+        Ok(()) | Err(Errno::EEXIST) => {}
+        Err(errno) => return Err(SysError::new("mkdir", name, errno)),
+    }
+    let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_RDONLY;
+    let server = openat(directory, SERVER, flags, Mode::empty()).on("open", &*name)?;
+    let server = File::from(fd::lift(server).on("fcntl", &*name)?);
+    lock(&server, &name)?;
+    let owner = server.metadata().on("fstat", &*name)?.uid();
+    // Just made, or its own. What another uid wrote is not handed over: server_uid was changed, and its files with it must be.
+    if owner != 0 && owner != uid {
+        return Err(SysError::new("use", name.clone(), Errno::EPERM)
+            .hint(format!("it belongs to uid {owner}, server_uid is {uid}; chown -R it, or set server_uid back")));
+    }
+    fchown(&server, Some(Uid::from_raw(uid)), Some(Gid::from_raw(uid))).on("fchown", &*name)?;
+    fchmod(&server, Mode::from_bits_truncate(0o700)).on("fchmod", &*name)?;
+    Ok(server)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    const UID: u32 = 1_899_999_999;
+
+    fn refusal(path: &Path) -> String {
+        State::open(path, UID).map(|_| ()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_directory_is_roots_and_one_in_it_is_the_servers() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a/state");
+        let state = State::open(&path, UID).unwrap();
+        let meta = std::fs::metadata(&path).unwrap();
+        assert_eq!((meta.uid(), meta.mode() & 0o7777), (0, 0o711));
+        let meta = std::fs::metadata(&state.server).unwrap();
+        assert_eq!((meta.uid(), meta.gid(), meta.mode() & 0o7777), (UID, UID, 0o700));
+        let second = refusal(&path);
+        assert!(second.contains("another taskman-server") && second.contains("a/state"), "{second}");
+        // A server that releases what it holds lets nobody in while the launcher lives; one that outlives it keeps others out.
+        File::from(state.server_lock.try_clone().unwrap()).unlock().unwrap();
+        assert!(refusal(&path).contains("another taskman-server"));
+        drop(state);
+        let State { lock, server_lock, .. } = State::open(&path, UID).unwrap();
+        drop(lock);
+        assert!(refusal(&path).contains("another taskman-server"));
+        drop(server_lock);
+        State::open(&path, UID).unwrap();
+        assert!(State::open(&path, UID + 1).is_err(), "another uid's files were handed over");
+    }
+
+    #[test]
+    fn links_and_what_others_can_write_to_are_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let (real, link) = (directory.path().join("real"), directory.path().join("link"));
+        std::fs::create_dir(&real).unwrap();
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        assert!(refusal(&link).contains("not a link"), "{}", refusal(&link));
+        // A name in it that leads away is not followed either.
+        let target = directory.path().join("target");
+        std::fs::create_dir(&target).unwrap();
+        std::os::unix::fs::symlink(&target, real.join(SERVER)).unwrap();
+        assert!(State::open(&real, UID).is_err());
+        assert_eq!(std::fs::metadata(&target).unwrap().uid(), 0, "a link was followed");
+        std::fs::set_permissions(&real, std::fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(refusal(&real).contains("nobody else may write"), "{}", refusal(&real));
+    }
+}
