@@ -15,6 +15,7 @@
 //! |---|---|
 //! | [`task`] | pure data: what to run, its limits, what came of it |
 //! | [`cli`] | the `taskman` command; uses nothing but this library's public API |
+//! | [`client`] | the way to a server: mutual TLS, one method per verb, errors that say what to do |
 //! | [`doctor`] | what this host can enforce, in words that `taskman run` repeats when it refuses |
 //! | [`launch`] | the privileged parent: place, create, supervise, end, prove |
 //! | [`output`] | what tasks write: from pipes to disk, from disk to any number of readers; never in memory |
@@ -46,6 +47,7 @@ compile_error!("taskman's system call table and sandbox-init are written for x86
 pub mod certs;
 pub mod cgroup;
 pub mod cli;
+pub mod client;
 pub mod config;
 pub mod doctor;
 pub mod error;

@@ -1,12 +1,28 @@
 //! The `taskman` command: parse, call the library, show, and exit with a code that means something.
 
+mod certs;
+mod completions;
+mod connection;
 mod doctor;
+mod follow;
+mod get_status;
+pub mod json;
+mod limits;
+mod list;
 mod run;
+mod signal;
+mod sink;
+mod start;
+mod stop;
+mod stream;
 mod streams;
+mod summary;
+mod table;
+mod wait;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 /// Taskman's own failure, also in its arguments; the codes of `run` are those of env(1) and timeout(1).
 pub const FAILURE: u8 = 125;
@@ -16,7 +32,10 @@ pub const FAILURE: u8 = 125;
 #[command(
     name = "taskman",
     version,
-    after_help = "Example:\n  taskman run --memory 64M --timeout 10s -- python3 -c 'print(6 * 7)'"
+    after_help = "\
+Examples:
+  here:         taskman run --memory 64M --timeout 10s -- python3 -c 'print(6 * 7)'
+  at a server:  taskman start --user-id client001 --follow -- python3 -c 'print(6 * 7)'"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -27,8 +46,26 @@ struct Cli {
 enum Command {
     /// Run a command in a sandbox of its own and exit as it does; needs root, but no server
     Run(Box<run::Args>),
+    /// Start a command as a task at a server
+    Start(Box<start::Args>),
+    /// Show whether a task runs, and how it ended
+    GetStatus(get_status::Args),
+    /// Stop a running task
+    Stop(stop::Args),
+    /// Stream a task's output
+    Stream(stream::Args),
+    /// List tasks, newest first
+    List(list::Args),
+    /// Wait until a task has ended, and exit as it did
+    Wait(wait::Args),
+    /// Send a signal to a task
+    Signal(signal::Args),
+    /// Print the completion script of a shell
+    Completions(completions::Args),
     /// Say what this host can enforce, what it cannot, and how to change that
     Doctor(doctor::Args),
+    /// Make, issue, revoke and list the certificates of a server and its users
+    Certs(certs::Args),
 }
 
 /// Tables for people, JSON for machines.
@@ -41,16 +78,47 @@ pub enum OutputFormat {
     Json,
 }
 
+/// The whole command line.
+fn command() -> clap::Command {
+    Cli::command().mut_subcommand("run", limits::shown_for_run)
+}
+
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
-    match Cli::try_parse() {
-        Ok(Cli { command: Command::Run(args) }) => run::run(&args),
-        Ok(Cli { command: Command::Doctor(args) }) => doctor::run(args),
+    let parsed = command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    match parsed.map(|cli| cli.command) {
+        Ok(Command::Run(args)) => run::run(&args),
+        Ok(Command::Start(args)) => start::run(&args),
+        Ok(Command::GetStatus(args)) => get_status::run(&args),
+        Ok(Command::Stop(args)) => stop::run(&args),
+        Ok(Command::Stream(args)) => stream::run(&args),
+        Ok(Command::List(args)) => list::run(&args),
+        Ok(Command::Wait(args)) => wait::run(&args),
+        Ok(Command::Signal(args)) => signal::run(&args),
+        Ok(Command::Completions(args)) => completions::run(&args, command()),
+        Ok(Command::Doctor(args)) => doctor::run(args),
+        Ok(Command::Certs(args)) => certs::run(args),
         Err(error) => {
             let code = if error.use_stderr() { ExitCode::from(FAILURE) } else { ExitCode::SUCCESS };
             // A closed stderr leaves nobody to tell.
             let _ = error.print();
             code
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound_and_every_command_has_an_example() {
+        let mut cli = command();
+        cli.clone().debug_assert();
+        cli.build();
+        for command in cli.get_subcommands_mut().filter(|command| !["help", "doctor"].contains(&command.get_name())) {
+            let help = command.render_long_help().to_string();
+            assert!(help.contains("Example"), "{} has no example:\n{help}", command.get_name());
         }
     }
 }

@@ -10,7 +10,9 @@ use std::time::Duration;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
+use super::limits::{LimitFlags, ShapeFlags};
 use super::streams::{open_anew, tell};
+use super::summary::summary;
 use super::{FAILURE, OutputFormat};
 use crate::error::{Context, StartError, SysError};
 use crate::launch::{Launcher, Sink, UidRange, Wait};
@@ -18,7 +20,7 @@ use crate::task::limits::Limits;
 use crate::task::outcome::Reason;
 use crate::task::profile::Profile;
 use crate::task::report::Report;
-use crate::task::spec::{BindRo, SpecError, TaskSpec};
+use crate::task::spec::{SpecError, TaskSpec};
 use crate::task::units;
 
 /// Signals that ask `taskman run` to stop its task.
@@ -35,58 +37,13 @@ Exit codes:
 Example:
   taskman run --memory 64M --cpus 0.5 --timeout 10s --report out.json -- python3 -c 'print(6 * 7)'")]
 pub struct Args {
-    /// Memory of all processes together, tmpfs included; swap is always 0
-    #[arg(long, value_name = "SIZE", value_parser = units::bytes, default_value = "512M", help_heading = "Limits")]
-    memory: u64,
-    /// Share of processor time; 1.5 is one and a half processors
-    #[arg(long, value_name = "N", value_parser = units::cpus, default_value = "1", help_heading = "Limits")]
-    cpus: f64,
-    /// Processor time of all processes together
-    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "600s", help_heading = "Limits")]
-    cpu_time: Duration,
-    /// Time from start to end
-    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "600s", help_heading = "Limits")]
-    timeout: Duration,
-    /// Processes and threads at once
-    #[arg(long, value_name = "N", value_parser = units::count, default_value = "128", help_heading = "Limits")]
-    pids: u64,
-    /// Bytes per second read from each disk behind the sandbox
-    #[arg(long, value_name = "SIZE", value_parser = units::bytes, default_value = "256M", help_heading = "Limits")]
-    io_read_bps: u64,
-    /// Bytes per second written to each disk behind the sandbox
-    #[arg(long, value_name = "SIZE", value_parser = units::bytes, default_value = "256M", help_heading = "Limits")]
-    io_write_bps: u64,
-    /// Standard output and standard error together; one byte more ends the task
-    #[arg(long, value_name = "SIZE", value_parser = units::bytes, default_value = "64M", help_heading = "Limits")]
-    output_limit: u64,
-    /// Open files per process
-    #[arg(long, value_name = "N", value_parser = units::count, default_value = "1024", help_heading = "Limits")]
-    nofile: u64,
-    /// Size of any one file
-    #[arg(long, value_name = "SIZE", value_parser = units::bytes, default_value = "256M", help_heading = "Limits")]
-    fsize: u64,
-    /// Size of /task, and of /tmp and /dev/shm each; their pages count as memory too
-    #[arg(long, value_name = "SIZE", value_parser = units::bytes, default_value = "256M", help_heading = "Limits")]
-    disk: u64,
-    /// Files and directories in each of them
-    #[arg(long, value_name = "N", value_parser = units::count, default_value = "16384", help_heading = "Limits")]
-    inodes: u64,
-
-    /// Set an environment variable; nothing is inherited
-    #[arg(long, value_name = "NAME=VALUE", help_heading = "Shape")]
-    env: Vec<String>,
-    /// Working directory inside
-    #[arg(long, value_name = "DIR", default_value = "/task", help_heading = "Shape")]
-    workdir: String,
-    /// Host name inside
-    #[arg(long, value_name = "NAME", default_value = "taskman", help_heading = "Shape")]
-    hostname: String,
+    #[command(flatten)]
+    limits: LimitFlags,
+    #[command(flatten)]
+    shape: ShapeFlags,
     /// What the task finds inside: default, or judge (/proc holds its own processes and nothing more)
     #[arg(long, value_name = "NAME", default_value = "default", help_heading = "Shape")]
     profile: Profile,
-    /// Show a file or directory of the host read-only inside
-    #[arg(long, value_name = "SRC[:DST]", help_heading = "Shape")]
-    bind_ro: Vec<BindRo>,
     /// Uids to run tasks under, none of which may belong to an account
     #[arg(
         long,
@@ -155,30 +112,18 @@ fn execute(args: &Args) -> Result<ExitCode, Box<dyn std::error::Error>> {
 
 fn spec(args: &Args) -> Result<TaskSpec, SpecError> {
     let (command, arguments) = args.command.split_first().ok_or_else(|| SpecError::new("command", "is missing"))?;
-    let mut spec = TaskSpec::new(command, arguments)?
-        .with_limits(Limits {
-            memory_bytes: args.memory,
-            cpus: args.cpus,
-            cpu_time: args.cpu_time,
-            timeout: args.timeout,
-            pids: args.pids,
-            io_read_bps: args.io_read_bps,
-            io_write_bps: args.io_write_bps,
-            output_bytes: args.output_limit,
-            nofile: args.nofile,
-            fsize_bytes: args.fsize,
-            disk_bytes: args.disk,
-            inodes: args.inodes,
-        })?
-        .with_workdir(&args.workdir)?
-        .with_hostname(&args.hostname)?;
-    for variable in &args.env {
-        let (name, value) =
-            variable.split_once('=').ok_or_else(|| SpecError::new("env", format!("{variable:?} is not NAME=VALUE")))?;
+    let mut spec = TaskSpec::new(command, arguments)?.with_limits(args.limits.over(Limits::default()))?;
+    if let Some(workdir) = &args.shape.workdir {
+        spec = spec.with_workdir(workdir)?;
+    }
+    if let Some(hostname) = &args.shape.hostname {
+        spec = spec.with_hostname(hostname)?;
+    }
+    for (name, value) in args.shape.variables()? {
         spec = spec.with_env(name, value)?;
     }
     spec.profile = args.profile;
-    spec.binds.clone_from(&args.bind_ro);
+    spec.binds.clone_from(&args.shape.bind_ro);
     spec.strict = !args.no_strict;
     Ok(spec)
 }
@@ -237,34 +182,10 @@ fn show(
         _ if args.quiet => {}
         OutputFormat::Json => tell(&format!("{json}\n"), errors, stop_on),
         OutputFormat::Table if plain && !errors.is_terminal() => {}
-        OutputFormat::Table => tell(&format!("taskman: {}\n", summary(report)), errors, stop_on),
+        OutputFormat::Table => {
+            let line = summary(&report.outcome, &report.usage, &report.containment, &report.reduced);
+            tell(&format!("taskman: {line}\n"), errors, stop_on);
+        }
     }
     Ok(())
-}
-
-/// One line for people: how it ended, what it used, whether anything is left.
-fn summary(report: &Report) -> String {
-    let usage = &report.usage;
-    let failed: Vec<String> = report
-        .containment
-        .checks
-        .iter()
-        .filter(|check| check.ok != Some(true))
-        .map(|check| format!("{}: {}", check.name, check.value))
-        .collect();
-    let containment = match failed.as_slice() {
-        [] => format!("containment proven by {} checks", report.containment.checks.len()),
-        failed => {
-            format!("CONTAINMENT {}: {}", format!("{:?}", report.containment.verdict).to_uppercase(), failed.join("; "))
-        }
-    };
-    let reduced =
-        if report.reduced.is_empty() { String::new() } else { format!(" · reduced: {}", report.reduced.join("; ")) };
-    format!(
-        "{} · {:.2} s, {:.2} s cpu, {} memory · {containment}{reduced}",
-        report.outcome.detail,
-        usage.wall_ms as f64 / 1e3,
-        (usage.cpu_user_ms + usage.cpu_system_ms) as f64 / 1e3,
-        units::human_bytes(usage.memory_peak_bytes),
-    )
 }

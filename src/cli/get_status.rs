@@ -1,0 +1,49 @@
+//! `taskman get-status`: a task as it is now.
+
+use std::process::ExitCode;
+
+use super::connection::{Connection, execute, print};
+use super::{OutputFormat, json, table};
+use crate::client::TaskStatusResponse;
+use crate::task::id::TaskId;
+
+#[derive(clap::Args)]
+#[command(
+    next_line_help = true,
+    override_usage = "taskman get-status <task-id> --user-id <user-id> [--server-address <host:port>] [--help]",
+    help_template = "\
+Usage:
+  {usage}
+
+Description:
+  Retrieve the status of a task using its unique task ID. The command displays details such as whether
+  the task is running, start time, process id, and exit code and end time if the process has ended.
+
+{all-args}{after-help}",
+    after_help = "\
+Example:
+  $ taskman get-status a7da14c7-b47a-4535-a263-5bb26e503002 --user-id client001"
+)]
+pub struct Args {
+    /// The UUID of the task to query (e.g., a7da14c7-b47a-4535-a263-5bb26e503002)
+    #[arg(value_name = "task-id")]
+    task: TaskId,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+pub fn run(args: &Args) -> ExitCode {
+    execute(async {
+        let status = args.connection.open().await?.get_status(args.task).await?;
+        print(&shown(args.connection.output, &status))?;
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+/// A status in the form that was asked for.
+pub fn shown(output: OutputFormat, status: &TaskStatusResponse) -> String {
+    match output {
+        OutputFormat::Table => table::status(status),
+        OutputFormat::Json => json::line(&json::Task::from(status)),
+    }
+}

@@ -1,0 +1,180 @@
+//! The flags that `run` and `start` share, so that they stand once.
+//!
+//! An absent flag means the default of `run`, or the profile's value at a server. [`shown_for_run`] puts the defaults into
+//! the help of `run`, where they are known.
+
+use std::time::Duration;
+
+use crate::client::{self, StartTaskRequest};
+use crate::task::limits::Limits;
+use crate::task::spec::{BindRo, SpecError};
+use crate::task::units;
+
+/// What a task may use.
+#[derive(Debug, Default, Clone, PartialEq, clap::Args)]
+pub struct LimitFlags {
+    /// Memory of all processes together, tmpfs included; swap is always 0
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes, help_heading = "Limits")]
+    memory: Option<u64>,
+    /// Share of processor time; 1.5 is one and a half processors
+    #[arg(long, value_name = "N", value_parser = units::cpus, help_heading = "Limits")]
+    cpus: Option<f64>,
+    /// Processor time of all processes together
+    #[arg(long, value_name = "TIME", value_parser = units::duration, help_heading = "Limits")]
+    cpu_time: Option<Duration>,
+    /// Time from start to end
+    #[arg(long, value_name = "TIME", value_parser = units::duration, help_heading = "Limits")]
+    timeout: Option<Duration>,
+    /// Processes and threads at once
+    #[arg(long, value_name = "N", value_parser = units::count, help_heading = "Limits")]
+    pids: Option<u64>,
+    /// Bytes per second read from each disk behind the sandbox
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes, help_heading = "Limits")]
+    io_read_bps: Option<u64>,
+    /// Bytes per second written to each disk behind the sandbox
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes, help_heading = "Limits")]
+    io_write_bps: Option<u64>,
+    /// Standard output and standard error together; one byte more ends the task
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes, help_heading = "Limits")]
+    output_limit: Option<u64>,
+    /// Open files per process
+    #[arg(long, value_name = "N", value_parser = units::count, help_heading = "Limits")]
+    nofile: Option<u64>,
+    /// Size of any one file
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes, help_heading = "Limits")]
+    fsize: Option<u64>,
+    /// Size of /task, and of /tmp and /dev/shm each; their pages count as memory too
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes, help_heading = "Limits")]
+    disk: Option<u64>,
+    /// Files and directories in each of them
+    #[arg(long, value_name = "N", value_parser = units::count, help_heading = "Limits")]
+    inodes: Option<u64>,
+}
+
+/// What `run` uses where a flag is absent, as people write it.
+const DEFAULTS: [(&str, &str); 14] = [
+    ("memory", "512M"),
+    ("cpus", "1"),
+    ("cpu_time", "600s"),
+    ("timeout", "600s"),
+    ("pids", "128"),
+    ("io_read_bps", "256M"),
+    ("io_write_bps", "256M"),
+    ("output_limit", "64M"),
+    ("nofile", "1024"),
+    ("fsize", "256M"),
+    ("disk", "256M"),
+    ("inodes", "16384"),
+    ("workdir", "/task"),
+    ("hostname", "taskman"),
+];
+
+/// Gives the flags their defaults in the command line of `run`.
+pub fn shown_for_run(command: clap::Command) -> clap::Command {
+    DEFAULTS.iter().fold(command, |command, (flag, value)| command.mut_arg(flag, |arg| arg.default_value(*value)))
+}
+
+impl LimitFlags {
+    /// All limits, with those of `base` where a flag is absent.
+    pub fn over(&self, base: Limits) -> Limits {
+        Limits {
+            memory_bytes: self.memory.unwrap_or(base.memory_bytes),
+            cpus: self.cpus.unwrap_or(base.cpus),
+            cpu_time: self.cpu_time.unwrap_or(base.cpu_time),
+            timeout: self.timeout.unwrap_or(base.timeout),
+            pids: self.pids.unwrap_or(base.pids),
+            io_read_bps: self.io_read_bps.unwrap_or(base.io_read_bps),
+            io_write_bps: self.io_write_bps.unwrap_or(base.io_write_bps),
+            output_bytes: self.output_limit.unwrap_or(base.output_bytes),
+            nofile: self.nofile.unwrap_or(base.nofile),
+            fsize_bytes: self.fsize.unwrap_or(base.fsize_bytes),
+            disk_bytes: self.disk.unwrap_or(base.disk_bytes),
+            inodes: self.inodes.unwrap_or(base.inodes),
+        }
+    }
+
+    /// Puts what was asked for into a request; the parsers let no zero through, which would mean "absent" there.
+    pub fn request(&self, request: &mut StartTaskRequest) {
+        request.timeout = self.timeout.map(client::proto_duration);
+        request.limits = Some(client::Limits {
+            memory_bytes: self.memory.unwrap_or(0),
+            cpus: self.cpus.unwrap_or(0.0),
+            cpu_time: self.cpu_time.map(client::proto_duration),
+            pids: self.pids.unwrap_or(0),
+            io_read_bps: self.io_read_bps.unwrap_or(0),
+            io_write_bps: self.io_write_bps.unwrap_or(0),
+            output_bytes: self.output_limit.unwrap_or(0),
+            nofile: self.nofile.unwrap_or(0),
+            fsize_bytes: self.fsize.unwrap_or(0),
+            disk_bytes: self.disk.unwrap_or(0),
+            inodes: self.inodes.unwrap_or(0),
+        });
+    }
+}
+
+/// What a task finds inside.
+#[derive(Debug, Default, Clone, PartialEq, Eq, clap::Args)]
+pub struct ShapeFlags {
+    /// Set an environment variable; nothing is inherited
+    #[arg(long, value_name = "NAME=VALUE", help_heading = "Shape")]
+    env: Vec<String>,
+    /// Working directory inside
+    #[arg(long, value_name = "DIR", help_heading = "Shape")]
+    pub workdir: Option<String>,
+    /// Host name inside
+    #[arg(long, value_name = "NAME", help_heading = "Shape")]
+    pub hostname: Option<String>,
+    /// Show a file or directory of the host read-only inside
+    #[arg(long, value_name = "SRC[:DST]", help_heading = "Shape")]
+    pub bind_ro: Vec<BindRo>,
+}
+
+impl ShapeFlags {
+    /// The environment, name by name.
+    pub fn variables(&self) -> Result<Vec<(&str, &str)>, SpecError> {
+        pairs("env", &self.env)
+    }
+}
+
+/// `NAME=VALUE`, many times.
+pub fn pairs<'a>(field: &'static str, texts: &'a [String]) -> Result<Vec<(&'a str, &'a str)>, SpecError> {
+    let split = |text: &'a String| {
+        let pair = text.split_once('=').filter(|(name, _)| !name.is_empty());
+        pair.ok_or_else(|| SpecError::new(field, format!("{text:?} is not NAME=VALUE")))
+    };
+    texts.iter().map(split).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args, FromArgMatches};
+
+    use super::*;
+
+    fn parsed(command: clap::Command, flags: &[&str]) -> LimitFlags {
+        let words = std::iter::once("x").chain(flags.iter().copied());
+        LimitFlags::from_arg_matches(&command.try_get_matches_from(words).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn the_defaults_in_the_help_are_the_limits_in_force() {
+        let command = shown_for_run(ShapeFlags::augment_args(LimitFlags::augment_args(clap::Command::new("x"))));
+        let nothing = Limits { cpus: 0.5, memory_bytes: 1, pids: 1, inodes: 1, ..Limits::default() };
+        assert_eq!(parsed(command, &[]).over(nothing), Limits::default());
+    }
+
+    #[test]
+    fn what_was_not_asked_for_is_left_to_the_server() {
+        let command = LimitFlags::augment_args(clap::Command::new("x"));
+        let flags = parsed(command.clone(), &[]);
+        assert_eq!(flags, LimitFlags::default());
+        let mut request = StartTaskRequest::default();
+        flags.request(&mut request);
+        assert_eq!((request.limits, request.timeout), (Some(client::Limits::default()), None));
+        let flags = parsed(command, &["--memory", "64M", "--timeout", "1.5s", "--cpu-time", "2s"]);
+        flags.request(&mut request);
+        let limits = request.limits.unwrap();
+        assert_eq!((limits.memory_bytes, limits.cpu_time.unwrap().seconds, limits.pids), (64 << 20, 2, 0));
+        assert_eq!((request.timeout.unwrap().seconds, request.timeout.unwrap().nanos), (1, 500_000_000));
+    }
+}

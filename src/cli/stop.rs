@@ -1,0 +1,48 @@
+//! `taskman stop`: asks a task to end, and kills it when it does not.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use super::connection::{Connection, execute, print};
+use super::{OutputFormat, json};
+use crate::task::id::TaskId;
+use crate::task::units;
+
+#[derive(clap::Args)]
+#[command(
+    next_line_help = true,
+    override_usage = "taskman stop <task-id> --user-id <user-id> [--server-address <host:port>] [--grace TIME] [--help]",
+    help_template = "\
+Usage:
+  {usage}
+
+Description:
+  Stop a running task identified by its unique task ID: SIGTERM to its main process and, when the grace is over,
+  a kill of everything in it. A task that is not running stays as it is.
+
+{all-args}{after-help}",
+    after_help = "\
+Example:
+  $ taskman stop a7da14c7-b47a-4535-a263-5bb26e503002 --user-id client001"
+)]
+pub struct Args {
+    /// The unique identifier (UUID) of the task to stop
+    #[arg(value_name = "task-id")]
+    task: TaskId,
+    /// Time between SIGTERM and the kill of everything; 0 kills at once [default: the server's, 10s unless configured]
+    #[arg(long, value_name = "TIME", value_parser = units::grace)]
+    grace: Option<Duration>,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+pub fn run(args: &Args) -> ExitCode {
+    execute(async {
+        args.connection.open().await?.stop(args.task, args.grace).await?;
+        print(&match args.connection.output {
+            OutputFormat::Table => format!("Task {} stop request received.\n", args.task),
+            OutputFormat::Json => json::line(&json::Stopping { task_id: args.task.to_string() }),
+        })?;
+        Ok(ExitCode::SUCCESS)
+    })
+}

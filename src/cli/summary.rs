@@ -1,0 +1,27 @@
+//! One line for people about a task's end.
+
+use crate::task::outcome::Outcome;
+use crate::task::report::{Containment, Usage};
+use crate::task::units;
+
+/// How it ended, what it used, whether anything is left.
+pub fn summary(outcome: &Outcome, usage: &Usage, containment: &Containment, reduced: &[String]) -> String {
+    let failed: Vec<String> = containment
+        .checks
+        .iter()
+        .filter(|check| check.ok != Some(true))
+        .map(|check| format!("{}: {}", check.name, check.value))
+        .collect();
+    let proof = match failed.as_slice() {
+        [] if containment.is_proven() => format!("containment proven by {} checks", containment.checks.len()),
+        failed => format!("CONTAINMENT {}: {}", format!("{:?}", containment.verdict).to_uppercase(), failed.join("; ")),
+    };
+    let reduced = if reduced.is_empty() { String::new() } else { format!(" · reduced: {}", reduced.join("; ")) };
+    format!(
+        "{} · {:.2} s, {:.2} s cpu, {} memory · {proof}{reduced}",
+        outcome.detail,
+        usage.wall_ms as f64 / 1e3,
+        (usage.cpu_user_ms + usage.cpu_system_ms) as f64 / 1e3,
+        units::human_bytes(usage.memory_peak_bytes),
+    )
+}

@@ -1,0 +1,99 @@
+//! What a status means, in the types the rest of the library uses.
+
+use serde::Deserialize;
+use serde::de::IntoDeserializer;
+use serde::de::value::{Error as Unknown, StrDeserializer};
+
+use crate::proto::task_manager::{JobStatus, TaskStatusResponse};
+use crate::sys::signal;
+use crate::task::outcome::{Outcome, Reason, Status};
+
+/// How and why a task ended; none while it runs.
+pub fn outcome(response: &TaskStatusResponse) -> Option<Outcome> {
+    let status = match response.status() {
+        JobStatus::Started => return None,
+        JobStatus::ExitedOk => Status::ExitedOk,
+        JobStatus::ExitedError => Status::ExitedError,
+        JobStatus::Signaled => Status::Signaled,
+        JobStatus::Unknown => Status::Unknown,
+    };
+    let signal = Some(response.termination_signal.clone()).filter(|name| !name.is_empty());
+    Some(Outcome {
+        status,
+        exit_code: response.exit_code,
+        reason: reason(&response.reason, status),
+        detail: response.detail.clone(),
+        signal_number: signal.as_deref().and_then(signal::number),
+        signal,
+    })
+}
+
+/// What `taskman wait` and `taskman start --follow` exit with, as `taskman run` does; none while it runs.
+///
+/// A task whose containment is not proven is taskman's failure, whatever the task itself did.
+pub fn shell_code(response: &TaskStatusResponse) -> Option<u8> {
+    let proven = response.containment.as_ref().is_none_or(|containment| containment.verdict == "proven");
+    outcome(response).map(|outcome| if proven { outcome.shell_code() } else { 125 })
+}
+
+/// A server of the source design gives none; a newer one may give one that is not known here.
+fn reason(name: &str, status: Status) -> Reason {
+    let known =
+        Reason::deserialize(IntoDeserializer::<Unknown>::into_deserializer(name) as StrDeserializer<'_, Unknown>);
+    known.unwrap_or(match status {
+        Status::ExitedOk | Status::ExitedError => Reason::Exit,
+        Status::Signaled => Reason::Signal,
+        Status::Unknown => Reason::ServerLost,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::task_manager::Containment;
+
+    fn ended(status: JobStatus, exit_code: Option<i32>, signal: &str, reason: &str) -> TaskStatusResponse {
+        TaskStatusResponse {
+            status: status.into(),
+            exit_code,
+            termination_signal: signal.into(),
+            reason: reason.into(),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn exit_codes_are_those_of_run() {
+        let cases = [
+            (ended(JobStatus::ExitedOk, Some(0), "", "exit"), Some(0)),
+            (ended(JobStatus::ExitedError, Some(3), "", "exit"), Some(3)),
+            (ended(JobStatus::Signaled, None, "SIGSEGV", "signal"), Some(139)),
+            (ended(JobStatus::Signaled, None, "SIGTERM", "stopped"), Some(143)),
+            (ended(JobStatus::ExitedOk, Some(0), "", "stopped"), Some(0)),
+            (ended(JobStatus::Signaled, None, "SIGRTMIN+3", "signal"), Some(165)),
+            (ended(JobStatus::Signaled, None, "SIGKILL", "wall_time"), Some(124)),
+            (ended(JobStatus::Signaled, None, "SIGKILL", "cpu_time"), Some(124)),
+            (ended(JobStatus::ExitedError, Some(1), "", "oom"), Some(137)),
+            (ended(JobStatus::Signaled, None, "SIGKILL", "output_limit"), Some(137)),
+            (ended(JobStatus::Signaled, None, "SIGKILL", "containment"), Some(125)),
+            (ended(JobStatus::Unknown, None, "", "server_lost"), Some(125)),
+            (ended(JobStatus::Signaled, None, "SIGTERM", "server_shutdown"), Some(143)),
+            (ended(JobStatus::Started, None, "", ""), None),
+            // A server of the source design.
+            (ended(JobStatus::Signaled, None, "SIGKILL", ""), Some(137)),
+            (ended(JobStatus::ExitedError, Some(7), "", ""), Some(7)),
+        ];
+        for (response, code) in cases {
+            assert_eq!(shell_code(&response), code, "{response:?}");
+        }
+    }
+
+    #[test]
+    fn an_unproven_end_is_not_the_tasks_success() {
+        let with = |verdict: &str| {
+            let containment = Some(Containment { verdict: verdict.into(), checks: Vec::new() });
+            shell_code(&TaskStatusResponse { containment, ..ended(JobStatus::ExitedOk, Some(0), "", "exit") })
+        };
+        assert_eq!([with("proven"), with("unproven"), with("violated")], [Some(0), Some(125), Some(125)]);
+    }
+}
