@@ -122,11 +122,19 @@ fn words_are_found_in_code_and_nowhere_else() {
 
 #[test]
 fn the_privileged_side_has_no_async_runtime() {
-    for folder in ["src/launch", "src/sandbox", "src/sys", "src/cgroup"] {
+    for folder in ["src/launch", "src/sandbox", "src/sys", "src/cgroup", "src/wire", "src/config", "src/task"] {
         let files = rust_files(folder);
         assert!(!files.is_empty(), "{folder} is empty");
         assert_eq!(uses(&files, &["tokio", "tonic", "async", "await"]), [""; 0]);
     }
+}
+
+#[test]
+fn a_task_without_a_server_has_no_async_runtime() {
+    let alone = ["run", "doctor", "limits", "streams", "summary"].map(|name| format!("src/cli/{name}.rs"));
+    let files: Vec<_> = rust_files("src/cli").into_iter().filter(|(path, _)| alone.contains(path)).collect();
+    assert_eq!(files.len(), alone.len());
+    assert_eq!(uses(&files, &["tokio", "tonic", "async", "await", "connection"]), [""; 0]);
 }
 
 #[test]
@@ -261,20 +269,45 @@ fn every_promise_names_tests_that_exist() {
     assert_eq!(faults, [""; 0]);
 }
 
-#[test]
-fn every_flag_of_run_stands_in_the_readme() {
-    let help = Command::new(env!("CARGO_BIN_EXE_taskman")).args(["run", "--help"]).output().unwrap();
+/// The options in a program's help.
+fn flags(program: &str, args: &[&str]) -> BTreeSet<String> {
+    let help = Command::new(program).args(args).arg("--help").output().unwrap();
     let help = String::from_utf8(help.stdout).unwrap();
     let options = help.lines().map(str::trim_start).filter(|line| line.starts_with('-'));
-    let flags: BTreeSet<_> = options
+    options
         .filter_map(|line| line.split([' ', ',', '=', '[']).find(|word| word.starts_with("--")))
         .map(|flag| flag.trim_end_matches("...").to_owned())
-        .filter(|flag| flag != "--help")
-        .collect();
-    assert!(flags.len() >= 20, "only {flags:?} were found in:\n{help}");
-    let readme = fs::read_to_string(root().join("README.md")).expect("README.md");
-    let missing: Vec<_> = flags.iter().filter(|flag| !mentions(&readme, flag)).collect();
-    assert_eq!(missing, [""; 0], "README.md does not mention them");
+        .filter(|flag| !["--help", "--version"].contains(&flag.as_str()))
+        .collect()
+}
+
+fn not_mentioned(flags: &BTreeSet<String>, pages: &[&str]) -> Vec<String> {
+    let text: String = pages.iter().map(|page| fs::read_to_string(root().join(page)).unwrap()).collect();
+    flags.iter().filter(|flag| !mentions(&text, flag)).cloned().collect()
+}
+
+#[test]
+fn every_flag_of_run_stands_in_the_readme() {
+    let flags = flags(env!("CARGO_BIN_EXE_taskman"), &["run"]);
+    assert!(flags.len() >= 20, "only {flags:?} were found");
+    assert_eq!(not_mentioned(&flags, &["README.md"]), [""; 0], "README.md does not mention them");
+}
+
+#[test]
+fn every_flag_of_the_service_stands_on_its_page() {
+    let mut all = flags(env!("CARGO_BIN_EXE_taskman-server"), &[]);
+    for command in ["start", "get-status", "stop", "stream", "list", "wait", "signal", "completions"] {
+        all.extend(flags(env!("CARGO_BIN_EXE_taskman"), &[command]));
+    }
+    for command in ["init", "issue", "revoke", "renew", "list"] {
+        all.extend(flags(env!("CARGO_BIN_EXE_taskman"), &["certs", command]));
+    }
+    assert!(all.len() >= 40, "only {all:?} were found");
+    assert_eq!(
+        not_mentioned(&all, &["docs/service.md", "README.md"]),
+        [""; 0],
+        "docs/service.md does not mention them"
+    );
 }
 
 /// `--cpus` is not mentioned by `--cpus-max`.

@@ -3,18 +3,37 @@
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 #![allow(clippy::disallowed_methods)] // the tests stand outside taskman: they start it, in threads, and wait for it
 
+mod api;
 mod binds;
+mod cancelled;
+mod certs;
+mod deaths;
 mod doctor;
+mod exhaustion;
+mod foreign;
+mod get_status;
 mod identity;
 mod inside;
 mod library;
 mod limits;
+mod list;
 mod outcomes;
+mod powerless;
 mod procview;
+mod restarts;
+mod retention;
 mod rootfs;
 mod run;
 mod runtimes;
+mod shutdown;
+mod signal;
+mod soak;
+mod start;
 mod start_errors;
+mod stop;
+mod stream;
 mod streams;
+mod stuck_output;
 #[path = "../support/mod.rs"]
 mod support;
+mod wait;

@@ -6,13 +6,19 @@
 pub mod cgroups;
 pub mod ended;
 pub mod host;
+pub mod http2;
+pub mod mutation;
 pub mod proc;
+pub mod rpc;
 pub mod run;
+pub mod server;
+pub mod supervisor;
 
 pub use ended::Ended;
 pub use host::HostDir;
 pub use proc::Process;
 pub use run::{Run, Started};
+pub use server::Server;
 
 use std::time::{Duration, Instant};
 

@@ -121,6 +121,8 @@ pub struct Started {
     ended: Receiver<()>,
     seen: Vec<u8>,
     taken: usize,
+    seen_errors: Vec<u8>,
+    taken_errors: usize,
     dir: HostDir,
     deadline: Instant,
     started: Instant,
@@ -155,6 +157,8 @@ impl Started {
             ended,
             seen: Vec::new(),
             taken: 0,
+            seen_errors: Vec::new(),
+            taken_errors: 0,
             dir,
             deadline,
             started,
@@ -202,6 +206,30 @@ impl Started {
         }
     }
 
+    /// The next line of standard error.
+    #[track_caller]
+    pub fn error_line(&mut self) -> String {
+        loop {
+            let rest = &self.seen_errors[self.taken_errors..];
+            if let Some(length) = rest.iter().position(|byte| *byte == b'\n') {
+                self.taken_errors += length + 1;
+                return String::from_utf8_lossy(&self.seen_errors[self.taken_errors - length - 1..][..length])
+                    .into_owned();
+            }
+            match self.stderr.recv_timeout(self.left()) {
+                Ok(chunk) => self.seen_errors.extend(chunk),
+                Err(e) => {
+                    panic!("no further line ({e}); stderr so far {:?}", String::from_utf8_lossy(&self.seen_errors))
+                }
+            }
+        }
+    }
+
+    /// Whether it ends within this time; how, does not matter.
+    pub fn ends_within(&self, time: Duration) -> bool {
+        self.ended.recv_timeout(time).is_ok()
+    }
+
     /// Sends a line to a task that echoes it, and waits for it: then the payload surely runs.
     #[track_caller]
     pub fn ready(&mut self) -> Process {
@@ -235,7 +263,8 @@ impl Started {
         if !self.signalled {
             self.stdin = None;
         }
-        if self.ended.recv_timeout(self.left()).is_err() {
+        // A closed channel: `ends_within` has taken the news.
+        if self.ended.recv_timeout(self.left()) == Err(RecvTimeoutError::Timeout) {
             let tree = Process::tree(self.pid());
             self.child.kill().ok();
             panic!("it did not end in time and was killed; its processes then:\n{tree}");
@@ -244,7 +273,8 @@ impl Started {
         let status = self.child.wait().expect("reap taskman");
         let mut stdout = std::mem::take(&mut self.seen);
         stdout.extend(self.drain(&self.stdout));
-        let stderr = self.drain(&self.stderr);
+        let mut stderr = std::mem::take(&mut self.seen_errors);
+        stderr.extend(self.drain(&self.stderr));
         let report = std::fs::read(self.dir.path("report.json")).ok().filter(|report| !report.is_empty());
         let report = report.map(|bytes| serde_json::from_slice(&bytes).expect("the report is JSON"));
         Ended { status, stdout, stderr: String::from_utf8_lossy(&stderr).into_owned(), report, elapsed }

@@ -1,32 +1,22 @@
 //! The binary whose defences can be switched off, and the clean-up after it has done its worst.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
-use serde_json::Value;
+
+#[path = "../../support/mutation.rs"]
+mod mutation;
 
 use super::bench::Bench;
 use super::{ledger, proc, sys};
 
-/// Builds taskman with the `mutation` feature into a target directory of its own; `TASKMAN_MUTATION_BIN` replaces it.
+/// Builds taskman with the `mutation` feature.
 pub fn build() -> Result<PathBuf, String> {
-    if let Some(path) = std::env::var_os("TASKMAN_MUTATION_BIN") {
-        return Ok(path.into());
-    }
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().ok_or("no target directory")?.join("mutation");
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--message-format", "json", "--bin", "taskman", "--features", "mutation", "--target-dir"]);
-    let output =
-        cargo.arg(&target).current_dir(env!("CARGO_MANIFEST_DIR")).output().map_err(|e| format!("cargo: {e}"))?;
-    // Where the binary lies depends on the configured target, so cargo is asked.
-    let messages = output.stdout.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
-    let path = messages.filter_map(|m: Value| m.get("executable")?.as_str().map(PathBuf::from)).next_back();
-    path.filter(|_| output.status.success())
-        .ok_or_else(|| format!("the mutation build failed: {}", String::from_utf8_lossy(&output.stderr)))
+    mutation::build("taskman")
 }
 
 /// Ends and removes what an arm left, and only that: processes of this suite's groups, uids or nonce (by pidfd),

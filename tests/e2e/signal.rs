@@ -1,0 +1,46 @@
+//! `taskman signal`: delivered to the task's main process, by its owner, while it runs.
+
+use crate::support::Server;
+
+#[test]
+fn a_signal_reaches_the_main_process_by_name_and_number() {
+    let server = Server::start();
+    let script = "trap 'echo one' USR1; trap 'echo two; exit 4' USR2; echo ready; while :; do sleep 0.02; done";
+    let task = server.task(&["--", "sh", "-c", script]);
+    let mut output = server.begin("client001", &["stream", &task]);
+    assert_eq!(output.line(), "ready");
+    assert_eq!(server.text("client001", &["signal", &task, "SIGUSR1"]), format!("Task {task} was sent SIGUSR1.\n"));
+    assert_eq!(output.line(), "one");
+    server.text("client001", &["signal", &task, "USR1"]);
+    assert_eq!(output.line(), "one");
+    server.text("client001", &["signal", &task, "12"]);
+    assert_eq!(output.end().text(), "ready\none\none\ntwo\n");
+    let outcome = server.ended(&task)["outcome"].clone();
+    assert_eq!((&outcome["exit_code"], &outcome["reason"]), (&4.into(), &"exit".into()));
+}
+
+#[test]
+fn what_ends_it_is_its_own_doing() {
+    let server = Server::start();
+    let task = server.task(&["--", "sleep", "1000"]);
+    server.text("client001", &["signal", &task, "SIGKILL"]);
+    let outcome = server.ended(&task)["outcome"].clone();
+    assert_eq!((&outcome["signal"], &outcome["reason"]), (&"SIGKILL".into(), &"signal".into()));
+}
+
+#[test]
+fn no_signal_is_no_signal_and_an_ended_task_gets_none() {
+    let server = Server::start();
+    let task = server.task(&["--", "true"]);
+    server.ended(&task);
+    server.taskman("client001", &["signal", &task, "SIGUSR1"]).assert_refused(125, &["taskman: error: "]);
+    let task = server.task(&["--", "sleep", "1000"]);
+    for bad in ["SIGNOPE", "0", "65", ""] {
+        server.taskman("client001", &["signal", &task, bad]).assert_refused(125, &["signal"]);
+    }
+    let unknown = "00000000-0000-4000-8000-000000000000";
+    server.taskman("client001", &["signal", unknown, "TERM"]).assert_refused(125, &["taskman: error: "]);
+    let other = server.task_of("admin", &["--", "sleep", "1000"]);
+    server.taskman("client001", &["signal", &other, "KILL"]).assert_refused(125, &["taskman: error: "]);
+    assert_eq!(server.status(&other)["status"], "JOB_STATUS_STARTED");
+}

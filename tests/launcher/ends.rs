@@ -1,0 +1,118 @@
+//! How the service itself ends: in order, at once, or because its server is gone. No task outlives it.
+
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, poll};
+use nix::sys::signal::Signal;
+use taskman::task::outcome::Reason;
+use taskman::wire::{Event, Request};
+
+use crate::stage::{Case, lives, play};
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        ("sigterm_stops_every_task_and_ends_in_order", sigterm_stops_every_task_and_ends_in_order),
+        ("a_second_sigterm_kills", a_second_sigterm_kills),
+        ("a_closed_socket_ends_every_task", a_closed_socket_ends_every_task),
+        ("a_dead_server_ends_every_task", a_dead_server_ends_every_task),
+        ("a_killed_launcher_takes_every_task_along", a_killed_launcher_takes_every_task_along),
+        ("an_early_goodbye_ends_every_task", an_early_goodbye_ends_every_task),
+        ("a_task_that_is_being_started_does_not_outlive_the_server", a_starting_task_does_not_outlive_the_server),
+    ]
+}
+
+fn sigterm_stops_every_task_and_ends_in_order() {
+    let played = play(|client| {
+        let (plain, _) = client.start_sleeper("true");
+        let (deaf, _) = client.start_sleeper("trap '' TERM");
+        // A task that its owner gave an hour has as long as the others now.
+        client.send(&Request::Stop { task: deaf, grace_ms: 3_600_000 });
+        let began = Instant::now();
+        client.tell_launcher(Signal::SIGTERM);
+        client.wait_for(|event| (*event == Event::Drain).then_some(()));
+        let late = client.start(&["true"], |_| {});
+        assert!(client.refusal(late).to_string().contains("stopping"));
+        let outcome = client.ended(plain).outcome;
+        assert_eq!((outcome.reason, outcome.signal.as_deref()), (Reason::ServerShutdown, Some("SIGTERM")));
+        let outcome = client.ended(deaf).outcome;
+        assert_eq!((outcome.reason, outcome.signal.as_deref()), (Reason::Stopped, Some("SIGKILL")));
+        assert!((2..6).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+        client.send(&Request::Goodbye);
+    });
+    assert_eq!(played.code, 0);
+    played.assert_all_dead();
+}
+
+fn a_second_sigterm_kills() {
+    let played = play(|client| {
+        let (deaf, _) = client.start_sleeper("trap '' TERM");
+        client.tell_launcher(Signal::SIGTERM);
+        client.wait_for(|event| (*event == Event::Drain).then_some(()));
+        let began = Instant::now();
+        client.tell_launcher(Signal::SIGINT);
+        assert_eq!(client.ended(deaf).outcome.reason, Reason::ServerShutdown);
+        assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+        client.send(&Request::Goodbye);
+    });
+    assert_eq!(played.code, 0);
+    played.assert_all_dead();
+}
+
+fn a_closed_socket_ends_every_task() {
+    let played = play(|client| {
+        client.start_sleeper("trap '' TERM");
+        client.start_sleeper("setsid sleep 600 & true");
+        client.socket = None;
+        nix::unistd::pause();
+    });
+    assert_eq!(played.code, 1);
+    played.assert_all_dead();
+}
+
+fn a_dead_server_ends_every_task() {
+    let played = play(|client| {
+        client.start_sleeper("trap '' TERM");
+        client.start_sleeper("true");
+        nix::sys::signal::raise(Signal::SIGKILL).unwrap();
+    });
+    assert_eq!(played.code, 1);
+    played.assert_all_dead();
+}
+
+fn a_killed_launcher_takes_every_task_along() {
+    let played = play(|client| {
+        client.start_sleeper("trap '' TERM");
+        client.start_sleeper("setsid sleep 600 & true");
+        client.tell_launcher(Signal::SIGKILL);
+        // That is how the server learns of it.
+        let closed = PollFd::new(client.fd(), PollFlags::POLLHUP);
+        assert_eq!(poll(&mut [closed], 5000u16), Ok(1));
+    });
+    assert_eq!(played.code, 128 + libc::SIGKILL);
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while played.noted.iter().any(|pid| lives(*pid)) && Instant::now() < deadline {
+        poll(&mut [], 10u8).unwrap();
+    }
+    played.assert_all_dead();
+}
+
+fn an_early_goodbye_ends_every_task() {
+    let played = play(|client| {
+        client.start_sleeper("true");
+        // And leaves as if all were well.
+        client.send(&Request::Goodbye);
+    });
+    assert_eq!(played.code, 1);
+    played.assert_all_dead();
+}
+
+fn a_starting_task_does_not_outlive_the_server() {
+    let played = play(|client| {
+        let marker = format!("{}", 31_000 + std::process::id() % 1000);
+        client.start(&["sleep", &marker], |_| {});
+    });
+    assert_eq!(played.code, 1);
+    let left =
+        std::fs::read_dir("/proc").unwrap().filter_map(|entry| std::fs::read(entry.ok()?.path().join("cmdline")).ok());
+    assert_eq!(left.filter(|line| line.starts_with(b"sleep\x0031")).count(), 0);
+}

@@ -1,0 +1,233 @@
+//! A true `taskman-server` of the test's own, on a free port, and the true `taskman` as its client.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use super::run::{Started, TASKMAN};
+use super::{Ended, GUARD, HostDir, mutation};
+
+/// The program under test.
+pub const TASKMAN_SERVER: &str = env!("CARGO_BIN_EXE_taskman-server");
+
+/// A server in development mode: it makes its own certificates, of `admin` and `client001`.
+pub struct Server {
+    pub(super) process: Option<Started>,
+    pub(super) dir: HostDir,
+    kept: Vec<HostDir>,
+    program: PathBuf,
+    env: Vec<(String, String)>,
+    /// Options of its command line; they may be changed before a restart.
+    pub options: Vec<String>,
+    /// A command that executes what follows it, such as `prlimit`.
+    pub under: Vec<String>,
+    /// Where it listens.
+    pub address: String,
+}
+
+impl Server {
+    /// With the default configuration.
+    #[track_caller]
+    pub fn start() -> Self {
+        Self::with(&[])
+    }
+
+    /// With further options.
+    #[track_caller]
+    pub fn with(options: &[&str]) -> Self {
+        let mut server = Self::prepare(options);
+        server.launch();
+        server
+    }
+
+    /// With a configuration file of this text.
+    #[track_caller]
+    pub fn configured(text: &str) -> Self {
+        let dir = HostDir::new();
+        let config = dir.file("config.toml", text, 0o644);
+        Self::with(&["--config", config.to_str().unwrap()]).keeping(dir)
+    }
+
+    /// The binary that has `defence` switched off.
+    #[track_caller]
+    pub fn without(defence: &str) -> Self {
+        static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+        let mut server = Self::prepare(&[]);
+        server.program = BUILT.get_or_init(|| mutation::build("taskman-server")).clone().expect("the mutation build");
+        server.env = vec![("TASKMAN_MUTATION".to_owned(), defence.to_owned())];
+        server.launch();
+        server
+    }
+
+    /// Not started yet.
+    pub fn prepare(options: &[&str]) -> Self {
+        Self {
+            process: None,
+            dir: HostDir::new(),
+            kept: Vec::new(),
+            program: TASKMAN_SERVER.into(),
+            env: Vec::new(),
+            options: options.iter().map(ToString::to_string).collect(),
+            under: Vec::new(),
+            address: "localhost:0".into(),
+        }
+    }
+
+    /// With a directory that lives as long as the server, for a restart reads it again.
+    fn keeping(mut self, dir: HostDir) -> Self {
+        self.kept.push(dir);
+        self
+    }
+
+    /// Its command line.
+    pub fn command_line(&self) -> Command {
+        let program = self.program.to_str().expect("a plain path");
+        let mut words = self.under.iter().map(String::as_str).chain([program]);
+        let mut command = Command::new(words.next().expect("a word"));
+        command
+            .args(words)
+            .envs(self.env.iter().map(|(name, value)| (name, value)))
+            .args(["--dev", "--server-address", &self.address, "--state-dir"])
+            .arg(self.dir.path("state"));
+        command.args(&self.options).stdin(Stdio::null());
+        command
+    }
+
+    /// Starts it, and waits until it listens.
+    #[track_caller]
+    pub fn launch(&mut self) {
+        let command = self.command_line();
+        // A guard for the whole test, not for one step of it.
+        let mut process = Started::spawn(command, HostDir::new(), 5 * GUARD);
+        let port = loop {
+            let line = process.error_line();
+            if let Some((_, port)) = line.split_once("listening on ").and_then(|(_, address)| address.rsplit_once(':'))
+            {
+                break port.trim().to_owned();
+            }
+        };
+        // The certificate is for the name; and the same port again after a restart, as an operator has it.
+        self.address = format!("localhost:{port}");
+        self.process = Some(process);
+    }
+
+    /// The directory with everyone's certificates.
+    pub fn certs(&self) -> PathBuf {
+        self.dir.path("state/certs")
+    }
+
+    /// The port it listens on.
+    pub fn port(&self) -> u16 {
+        self.address.rsplit_once(':').unwrap().1.parse().unwrap()
+    }
+
+    /// The state directory.
+    pub fn state(&self) -> PathBuf {
+        self.dir.path("state")
+    }
+
+    /// The audit log, line by line.
+    pub fn audit(&self) -> Vec<String> {
+        let text = std::fs::read_to_string(self.state().join("server/audit.log")).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// Sends a signal to the launcher, which is the service's main process.
+    #[track_caller]
+    pub fn signal(&mut self, signal: Signal) {
+        self.process.as_mut().expect("the server runs").signal(signal);
+    }
+
+    /// An orderly end.
+    #[track_caller]
+    pub fn stop(&mut self) -> Ended {
+        let mut process = self.process.take().expect("the server runs");
+        process.signal(Signal::SIGTERM);
+        process.end()
+    }
+
+    /// The end that no program sees coming.
+    #[track_caller]
+    pub fn kill(&mut self) {
+        let mut process = self.process.take().expect("the server runs");
+        process.signal(Signal::SIGKILL);
+        process.end();
+    }
+
+    /// Starts it again, with the same state, at the same address.
+    #[track_caller]
+    pub fn restart(&mut self) {
+        assert!(self.process.is_none(), "it still runs");
+        self.launch();
+    }
+
+    /// `taskman words…` as this user, who reaches the server through the environment.
+    pub fn command(&self, user: &str, words: &[&str]) -> Command {
+        let mut command = Command::new(TASKMAN);
+        command.args(words).stdin(Stdio::null());
+        command.env("TASKMAN_USER_ID", user).env("TASKMAN_SERVER_ADDRESS", &self.address);
+        command.env("TASKMAN_CERTS", self.certs());
+        command
+    }
+
+    /// The same, running.
+    #[track_caller]
+    pub fn begin(&self, user: &str, words: &[&str]) -> Started {
+        Started::spawn(self.command(user, words), HostDir::new(), GUARD)
+    }
+
+    /// The same, to its end.
+    #[track_caller]
+    pub fn taskman(&self, user: &str, words: &[&str]) -> Ended {
+        self.begin(user, words).end()
+    }
+
+    /// The same, for its standard output; it must succeed.
+    #[track_caller]
+    pub fn text(&self, user: &str, words: &[&str]) -> String {
+        let ended = self.taskman(user, words);
+        assert_eq!(ended.status.code(), Some(0), "{words:?}: {ended:?}");
+        ended.text()
+    }
+
+    /// Starts a task of client001 and gives its id.
+    #[track_caller]
+    pub fn task(&self, words: &[&str]) -> String {
+        self.task_of("client001", words)
+    }
+
+    /// Starts a task: options of `start`, `--`, and the command.
+    #[track_caller]
+    pub fn task_of(&self, user: &str, words: &[&str]) -> String {
+        let words: Vec<_> = ["start", "--output", "json"].iter().chain(words).copied().collect();
+        let started: Value = serde_json::from_str(&self.text(user, &words)).expect("JSON");
+        started["task_id"].as_str().expect("task_id").to_owned()
+    }
+
+    /// A task's status.
+    #[track_caller]
+    pub fn status(&self, task: &str) -> Value {
+        serde_json::from_str(&self.text("admin", &["get-status", task, "--output", "json"])).expect("JSON")
+    }
+
+    /// A task's status after its end.
+    #[track_caller]
+    pub fn ended(&self, task: &str) -> Value {
+        let ended = self.taskman("admin", &["wait", task, "--output", "json"]);
+        serde_json::from_slice(&ended.stdout).unwrap_or_else(|e| panic!("{e}: {ended:?}"))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // An orderly end leaves nothing on the host; a server that does not make one is killed with its process.
+        if let Some(mut process) = self.process.take() {
+            process.signal(Signal::SIGTERM);
+            process.ends_within(Duration::from_secs(20));
+        }
+    }
+}
