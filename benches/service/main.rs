@@ -1,0 +1,166 @@
+//! What the service gives: `scripts/bench service` builds and runs this; docs/performance.md says what is measured.
+//!
+//! Everything that is compared is taken in turns in one run, because only ratios of the same seconds mean anything.
+#![allow(clippy::disallowed_methods)] // it starts a server and a few threads, and no sandbox of its own
+
+mod limit;
+mod measure;
+mod server;
+mod starts;
+mod streams;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Parser;
+
+use measure::{Rate, median, percentiles};
+use server::Server;
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Measures a taskman-server.
+#[derive(Parser)]
+struct Args {
+    /// The program.
+    #[arg(long)]
+    server: PathBuf,
+    /// Where its state lies: the disk matters.
+    #[arg(long, default_value = "/var/tmp")]
+    dir: PathBuf,
+    /// Times that each throughput is taken.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Size of the output.
+    #[arg(long, default_value_t = 1024)]
+    mib: u64,
+    /// Starts that are timed.
+    #[arg(long, default_value_t = 200)]
+    starts: usize,
+    /// Only these parts.
+    #[arg(long, value_delimiter = ',', default_values = ["throughput", "many", "memory", "starts"])]
+    only: Vec<String>,
+}
+
+fn main() -> Result<(), Failure> {
+    let args = Args::parse();
+    let limit = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE)?.1;
+    nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE, limit, limit)?;
+    let load = std::fs::read_to_string("/proc/loadavg")?;
+    println!("load before: {}; {} processors", load.trim(), std::thread::available_parallelism()?);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(run(&args))
+}
+
+async fn run(args: &Args) -> Result<(), Failure> {
+    let wanted = |part: &str| args.only.iter().any(|only| only == part);
+    let server = Server::start(&args.server, &args.dir)?;
+    if wanted("throughput") || wanted("many") {
+        let client = server.client().await?;
+        let task = streams::writer(&client, args.mib).await?;
+        client.wait(task, None).await?;
+        throughput(args, &server, task, wanted("many")).await?;
+    }
+    if wanted("memory") {
+        // A fresh one: what others left in its allocator is not for the crowd to answer for.
+        memory(&Server::start(&args.server, &args.dir)?, args).await?;
+    }
+    if wanted("starts") {
+        latencies("state on disk", &server, args.starts).await?;
+        latencies("state in memory", &Server::start(&args.server, Path::new("/dev/shm"))?, args.starts).await?;
+        for clients in [1, 8] {
+            let rate = starts::per_second(&server, clients, Duration::from_secs(4)).await?;
+            println!("{clients} client(s), start to proven end, again and again: {rate:.0} per second");
+        }
+    }
+    Ok(())
+}
+
+async fn throughput(args: &Args, server: &Server, task: taskman::task::id::TaskId, many: bool) -> Result<(), Failure> {
+    let names = [
+        "plain TCP",
+        "TLS over TCP",
+        "stored, 1 reader",
+        "live, 1 reader",
+        "written, no reader",
+        "stored, 100 readers",
+    ];
+    let mut rates: [Vec<Rate>; 6] = Default::default();
+    let bytes = args.mib << 20;
+    for round in 0..=args.rounds {
+        let certs = server.certs();
+        let (tcp, tls) = tokio::task::spawn_blocking(move || (limit::tcp(bytes), limit::tls(bytes, &certs))).await?;
+        let mut taken = vec![
+            tcp?,
+            tls?,
+            streams::stored(server, task, args.mib).await?,
+            streams::live(server, args.mib).await?,
+            streams::unread(server, args.mib).await?,
+        ];
+        if many {
+            taken.push(streams::many(server, task, 100, Duration::from_secs(2)).await?);
+        }
+        // The first round warms up.
+        if round > 0 {
+            eprintln!(
+                "round {round}: {}",
+                taken.iter().map(|r| format!("{:.0}", r.speed)).collect::<Vec<_>>().join(" ")
+            );
+            taken.into_iter().zip(&mut rates).for_each(|(rate, rates)| rates.push(rate));
+        }
+    }
+    let limit = median(&rates[1]);
+    println!("\n{:<22}{:>10}{:>10}{:>14}{:>10}", "median", "MiB/s", "to TLS", "cpu s/GiB", "to TLS");
+    for (name, rates) in names.iter().zip(&rates).filter(|(_, rates)| !rates.is_empty()) {
+        let Rate { speed, cpu } = median(rates);
+        println!("{name:<22}{speed:>10.0}{:>10.2}{cpu:>14.2}{:>10.2}", speed / limit.speed, cpu / limit.cpu);
+    }
+    // Of the same seconds: the machine drifts between rounds.
+    for (at, wanted) in [(2, 0.7), (3, 0.5)] {
+        let mut ratios: Vec<f64> = rates[at].iter().zip(&rates[1]).map(|(rate, tls)| rate.speed / tls.speed).collect();
+        ratios.sort_by(f64::total_cmp);
+        let ratio = ratios.get(ratios.len() / 2).copied().unwrap_or(f64::NAN);
+        let verdict = if ratio >= wanted { "met" } else { "not met" };
+        println!("{} to TLS, round by round: {ratio:.2}, wanted {wanted}: {verdict}", names[at]);
+    }
+    Ok(())
+}
+
+async fn memory(server: &Server, args: &Args) -> Result<(), Failure> {
+    let crowd = streams::crowd(server, 1000, args.mib).await?;
+    println!(
+        "\nmemory of launcher and server, MiB, while {} fast, {} slow and {} stalled readers, each on a connection of its own, follow {} MiB",
+        crowd.fast, crowd.slow, crowd.stalled, args.mib
+    );
+    let [early, middle, end] = crowd.during;
+    for (name, memory) in [
+        ("idle", crowd.idle),
+        ("all connected", crowd.connected),
+        ("a tenth written", early),
+        ("half written", middle),
+        ("all written", end),
+        ("five seconds later", crowd.after),
+    ] {
+        println!("{name:<22}{:>10.1}", memory.now);
+    }
+    let peak = crowd.after.peak;
+    let verdict = if peak < 256.0 { "met" } else { "not met" };
+    println!("{:<22}{peak:>10.1}, wanted under 256: {verdict}; {:.1} GiB were read", "peak", crowd.gib);
+    Ok(())
+}
+
+async fn latencies(name: &str, server: &Server, rounds: usize) -> Result<(), Failure> {
+    starts::starts(server, 20).await?;
+    let times = starts::starts(server, rounds).await?;
+    println!("\n{:<38}{:>8}{:>8}{:>8}", format!("{name}, ms"), "p50", "p95", "p99");
+    for (name, times) in [
+        ("GetTaskStatus", &times.status),
+        ("StartTask answered", &times.answered),
+        ("StartTask to first output byte", &times.first_byte),
+        ("StartTask to the proven end", &times.ended),
+    ] {
+        let [p50, p95, p99] = percentiles(times);
+        println!("{name:<38}{p50:>8.2}{p95:>8.2}{p99:>8.2}");
+    }
+    Ok(())
+}
