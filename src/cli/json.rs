@@ -3,12 +3,14 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::Serialize;
 
 use super::table::rfc3339;
 use crate::client::{StreamEnd, TaskStatusResponse, outcome};
 use crate::proto::task_manager as proto;
+use crate::task::limits::Limits;
 use crate::task::outcome::Outcome;
 use crate::task::report::{Check, Containment, Usage, Verdict};
 
@@ -89,24 +91,6 @@ pub struct Output {
     pub truncation: Option<String>,
 }
 
-/// The limits in force.
-#[derive(Debug, Serialize)]
-#[allow(missing_docs)]
-pub struct Limits {
-    pub memory_bytes: u64,
-    pub cpus: f64,
-    pub cpu_time_ms: u64,
-    pub timeout_ms: u64,
-    pub pids: u64,
-    pub io_read_bps: u64,
-    pub io_write_bps: u64,
-    pub output_bytes: u64,
-    pub nofile: u64,
-    pub fsize_bytes: u64,
-    pub disk_bytes: u64,
-    pub inodes: u64,
-}
-
 impl From<&TaskStatusResponse> for Task {
     fn from(task: &TaskStatusResponse) -> Self {
         Self {
@@ -177,8 +161,8 @@ fn limits(limits: &proto::Limits, timeout: Option<&prost_types::Duration>) -> Li
     Limits {
         memory_bytes: limits.memory_bytes,
         cpus: limits.cpus,
-        cpu_time_ms: millis(limits.cpu_time.as_ref()),
-        timeout_ms: millis(timeout),
+        cpu_time: duration(limits.cpu_time.as_ref()),
+        timeout: duration(timeout),
         pids: limits.pids,
         io_read_bps: limits.io_read_bps,
         io_write_bps: limits.io_write_bps,
@@ -190,10 +174,10 @@ fn limits(limits: &proto::Limits, timeout: Option<&prost_types::Duration>) -> Li
     }
 }
 
-fn millis(duration: Option<&prost_types::Duration>) -> u64 {
+fn duration(duration: Option<&prost_types::Duration>) -> Duration {
     let whole = duration.map_or(0, |duration| duration.seconds.saturating_mul(1000));
     let part = duration.map_or(0, |duration| i64::from(duration.nanos / 1_000_000));
-    u64::try_from(whole.saturating_add(part)).unwrap_or(0)
+    Duration::from_millis(u64::try_from(whole.saturating_add(part)).unwrap_or(0))
 }
 
 fn some(text: &str) -> Option<String> {

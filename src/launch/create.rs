@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::time::Instant;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl};
@@ -14,7 +15,7 @@ use nix::unistd::{Gid, Uid, fchown, pipe2, write};
 
 use super::Launcher;
 use super::end::Placement;
-use super::starting::Starting;
+use super::starting::{START, Starting};
 use super::task::Stdio;
 use crate::cgroup::{Device, Group, OomWatch};
 use crate::error::{Context, StartError, SysError};
@@ -110,7 +111,9 @@ pub fn begin(
         Err(errno) => Err(StartError::step("cgroup")(SysError::new("write", "placed pipe", errno))),
     });
     let stdio = Stdio { stdin: Some(feed), stdout: Some(output), stderr: errors };
-    Ok(Starting::new(spec, lease, placement, completed, report, status, stdio, reduced))
+    let deadline = Instant::now() + START;
+    let (said, payload) = (Vec::new(), None);
+    Ok(Starting { spec, lease, placement, completed, report, status, stdio, reduced, said, payload, deadline })
 }
 
 /// Every limit written, and the watch for their most sudden end set.

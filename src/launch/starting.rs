@@ -19,43 +19,27 @@ use crate::task::id::TaskId;
 use crate::task::spec::TaskSpec;
 
 /// How long a sandbox may take to build: a thousand times what it takes, and not for ever.
-const START: Duration = Duration::from_secs(30);
+pub(super) const START: Duration = Duration::from_secs(30);
 /// No failure takes more words; what does is not one.
 const MOST: usize = 64 << 10;
 
 /// A task that is being started. Dropped, it is killed and removed.
 pub struct Starting {
-    spec: TaskSpec,
-    lease: Lease,
-    placement: Placement,
+    pub(super) spec: TaskSpec,
+    pub(super) lease: Lease,
+    pub(super) placement: Placement,
     /// Set when the cgroup is complete; the child waits for that, and dies when it is an error.
-    completed: Result<OomWatch, StartError>,
-    report: OwnedFd,
-    status: OwnedFd,
-    stdio: Stdio,
-    reduced: Vec<String>,
-    said: Vec<u8>,
-    payload: Option<i32>,
-    deadline: Instant,
+    pub(super) completed: Result<OomWatch, StartError>,
+    pub(super) report: OwnedFd,
+    pub(super) status: OwnedFd,
+    pub(super) stdio: Stdio,
+    pub(super) reduced: Vec<String>,
+    pub(super) said: Vec<u8>,
+    pub(super) payload: Option<i32>,
+    pub(super) deadline: Instant,
 }
 
 impl Starting {
-    #[allow(clippy::too_many_arguments)] // one caller, which has made each of them
-    pub(super) fn new(
-        spec: TaskSpec,
-        lease: Lease,
-        placement: Placement,
-        completed: Result<OomWatch, StartError>,
-        report: OwnedFd,
-        status: OwnedFd,
-        stdio: Stdio,
-        reduced: Vec<String>,
-    ) -> Self {
-        let deadline = Instant::now() + START;
-        let (said, payload) = (Vec::new(), None);
-        Self { spec, lease, placement, completed, report, status, stdio, reduced, said, payload, deadline }
-    }
-
     /// The task's id.
     pub fn id(&self) -> TaskId {
         self.spec.id

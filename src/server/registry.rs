@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::sync::{Notify, watch};
 
+use super::authorize::{Caller, Verb};
 use super::error::ApiError;
 use super::link::Link;
 use super::quota::Quotas;
@@ -192,6 +193,13 @@ impl Registry {
             Some(record) if record.end.is_some() => Ok(Found::Ended(Box::new(record))),
             _ => Err(ApiError::NotFound),
         }
+    }
+
+    /// The task of this id, if the caller may do `verb` to it; otherwise the answer is that of an unknown id.
+    pub async fn find_for(&self, caller: &Caller, verb: Verb, id: &str) -> Result<Found, ApiError> {
+        let found = self.find(id.parse()?).await?;
+        caller.may(verb, found.owner())?;
+        Ok(found)
     }
 
     /// Waits until nobody else is starting a task with this token, and claims it.

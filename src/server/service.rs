@@ -207,12 +207,3 @@ impl pb::task_manager_server::TaskManager for Service {
         self.serve(Verb::Signal, Some(&task), request, signal::signal).await
     }
 }
-
-impl Registry {
-    /// The task of this id, if the caller may do `verb` to it; otherwise the answer is that of an unknown id.
-    pub async fn find_for(&self, caller: &Caller, verb: Verb, id: &str) -> Result<super::registry::Found, ApiError> {
-        let found = self.find(id.parse()?).await?;
-        caller.may(verb, found.owner())?;
-        Ok(found)
-    }
-}
