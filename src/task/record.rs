@@ -3,7 +3,7 @@
 //! The environment is not in it: that is where secrets are.
 
 use std::collections::BTreeMap;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +18,15 @@ pub type UnixMillis = i64;
 /// Now.
 pub fn now() -> UnixMillis {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as UnixMillis)
+}
+
+/// The end of the year 9999, in milliseconds.
+const LAST_MOMENT: UnixMillis = 253_402_300_799_999;
+
+/// A moment for people and programs, in UTC; one that no calendar has is cut to the nearest.
+pub fn rfc3339(at: UnixMillis) -> String {
+    let since = Duration::from_millis(at.clamp(0, LAST_MOMENT).unsigned_abs());
+    humantime::format_rfc3339_millis(UNIX_EPOCH + since).to_string()
 }
 
 /// One task, running or ended.
@@ -94,4 +103,17 @@ pub enum Truncation {
     OutputCap,
     /// The disk was full.
     DiskFull,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rfc3339;
+
+    #[test]
+    fn no_moment_is_too_odd_to_be_written() {
+        assert_eq!(rfc3339(1_767_323_045_678), "2026-01-02T03:04:05.678Z");
+        for at in [i64::MIN, -1, 0, i64::MAX] {
+            assert_eq!(rfc3339(at).len(), "2026-01-02T03:04:05.678Z".len(), "{at}");
+        }
+    }
 }
