@@ -44,6 +44,7 @@
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 compile_error!("taskman's system call table and sandbox-init are written for x86_64 Linux");
 
+pub mod audit;
 pub mod certs;
 pub mod cgroup;
 pub mod cli;
@@ -52,6 +53,7 @@ pub mod config;
 pub mod containment;
 pub mod doctor;
 pub mod error;
+pub mod fault;
 pub mod launch;
 pub mod mutation;
 pub mod output;

@@ -17,9 +17,11 @@ use nix::sys::stat::Mode;
 use super::device::Device;
 use super::layout::{Controller, Layout};
 use super::table::Form;
-use super::{delegate, directory, file, sweep, table};
+use super::{delegate, directory, file, owner, sweep, table};
 use crate::error::{Context, SysError};
+use crate::fault;
 use crate::mutation::{Defence, off};
+use crate::place::GroupName;
 use crate::task::id::TaskId;
 use crate::task::limits::Limits;
 
@@ -53,13 +55,14 @@ pub(super) struct Half {
 impl Group {
     /// Makes the version 2 directory, in which the task is created; [`Group::complete`] makes the rest.
     pub fn create(layout: &Layout, instance: &str, task: &TaskId) -> Result<Self, SysError> {
-        let name = format!("{}{instance}.{task}", sweep::PREFIX);
-        if instance.is_empty() || !instance.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_') {
+        let name = GroupName { instance: instance.to_owned(), task: *task }.to_string();
+        if GroupName::parse(&name).is_none() {
             return Err(SysError::new("mkdir", name, Errno::EINVAL).hint("an instance is letters, digits, - and _"));
         }
         delegate::enable(layout)?;
         let v2_path = layout.v2.dir.join(&name);
         let (v2, events) = directory::make_locked(&v2_path, &name)?;
+        fault::point("cgroup-made");
         let present = |c: &Controller| !layout.missing.contains(c);
         let group = Self {
             v2,
@@ -76,9 +79,15 @@ impl Group {
         Ok(group)
     }
 
+    /// Writes down who asked for the task, for [`owner_of`](super::owner_of).
+    pub fn note_owner(&self, owner: &str) -> Result<(), SysError> {
+        owner::note(&self.v2, &self.name, owner)
+    }
+
     /// Makes the version 1 directories and writes every limit; nothing of the task may run before.
     pub fn complete(&mut self, limits: &Limits, devices: &[Device]) -> Result<(), SysError> {
         self.make_halves()?;
+        fault::point("halves");
         self.devices = devices.to_vec();
         self.apply(limits, devices)
     }
@@ -224,10 +233,11 @@ impl Group {
     /// As [`Group::remove`], with another bound for a busy one.
     pub fn remove_within(&self, patience: Duration) -> Result<(), SysError> {
         let deadline = Instant::now() + patience.min(REMOVE_PATIENCE);
-        for path in self.v1_plan.iter().map(|(_, path)| path).chain([&self.v2_path]) {
+        for (_, path) in &self.v1_plan {
             directory::remove_dir(path, &self.events, deadline)?;
         }
-        Ok(())
+        fault::point("halves-removed");
+        directory::remove_dir(&self.v2_path, &self.events, deadline)
     }
 
     /// Whether any of the directories is still there.

@@ -229,6 +229,11 @@ impl Layout {
         self
     }
 
+    /// The version 1 hierarchies in which a task has a group too.
+    pub fn v1(&self) -> &[Hierarchy] {
+        &self.v1
+    }
+
     /// The group under which tasks are placed.
     pub fn base(&self) -> &Hierarchy {
         &self.v2

@@ -8,14 +8,16 @@
 //! This module refuses to guess: paths come from mountinfo, a file that cannot be written is an error, and a controller
 //! that is not there is named by [`Layout::missing`].
 
+mod census;
 mod delegate;
 pub mod device;
 mod directory;
 mod file;
 mod group;
 mod layout;
-mod mountinfo;
+pub(crate) mod mountinfo;
 mod oom;
+mod owner;
 mod sweep;
 mod table;
 mod usage;
@@ -23,10 +25,12 @@ mod usage;
 #[cfg(test)]
 mod tests;
 
+pub use census::Census;
 pub use device::{Device, Devices};
 pub use group::Group;
 pub use layout::{Controller, Hierarchy, Kind, Layout, LayoutError};
 pub use oom::{Interest, OomWatch};
-pub use sweep::{Swept, sweep};
+pub use owner::owner_of;
+pub use sweep::{Dead, Swept, kill, sweep, sweep_of};
 pub use table::{Limit, ROWS, Row};
 pub use usage::GroupUsage;

@@ -4,22 +4,22 @@ use std::path::PathBuf;
 
 /// One mount.
 #[derive(Debug, Clone)]
-pub(super) struct Mount<'a> {
+pub(crate) struct Mount<'a> {
     /// Which part of the file system is shown.
-    pub(super) root: String,
+    pub(crate) root: String,
     /// Where.
-    pub(super) point: PathBuf,
+    pub(crate) point: PathBuf,
     /// The file system's type.
-    pub(super) kind: &'a str,
+    pub(crate) kind: &'a str,
     /// What it was made from: a device, a server, a word.
-    pub(super) source: &'a str,
+    pub(crate) source: &'a str,
     /// The file system's own options; for version 1 control groups, their controllers.
-    pub(super) options: &'a str,
+    pub(crate) options: &'a str,
 }
 
 impl<'a> Mount<'a> {
     /// Every line that can be read; the kernel writes no others.
-    pub(super) fn all(mountinfo: &'a str) -> impl Iterator<Item = Self> {
+    pub(crate) fn all(mountinfo: &'a str) -> impl Iterator<Item = Self> {
         mountinfo.lines().filter_map(Self::parse)
     }
 
@@ -32,7 +32,7 @@ impl<'a> Mount<'a> {
     }
 
     /// Whether this is a version 2 control group file system.
-    pub(super) fn is_v2(&self) -> bool {
+    pub(crate) fn is_v2(&self) -> bool {
         self.kind == "cgroup2"
     }
 }

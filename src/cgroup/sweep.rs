@@ -14,11 +14,11 @@ use super::directory::{linked, remove_dir, wait_empty};
 use super::file;
 use super::layout::{Controller, Layout};
 use crate::error::{Context, SysError};
+use crate::fault;
 use crate::mutation::{Defence, off};
+use crate::place::GroupName;
 use crate::sys::xattr;
 
-/// What every task's group name begins with.
-pub(super) const PREFIX: &str = "taskman-";
 /// Where the version 1 halves are, as `controller:/path` lines. The launcher that left them may have been in another
 /// version 1 group than the one that sweeps.
 const NOTE: &std::ffi::CStr = c"trusted.taskman.v1";
@@ -36,41 +36,90 @@ pub struct Swept {
 
 /// Ends and removes the groups of dead instances. With nothing to do, it costs one listing of a directory.
 pub fn sweep(layout: &Layout) -> Vec<Swept> {
+    sweep_where(layout, |_| true)
+}
+
+/// The same, of one instance alone.
+pub fn sweep_of(layout: &Layout, instance: &str) -> Vec<Swept> {
+    sweep_where(layout, |name| name.instance == instance)
+}
+
+fn sweep_where(layout: &Layout, wanted: impl Fn(&GroupName) -> bool) -> Vec<Swept> {
     if off(Defence::Sweep) {
         return Vec::new();
     }
     let Ok(entries) = std::fs::read_dir(&layout.v2.dir) else { return Vec::new() };
-    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).filter(|name| is_task(name));
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let names = names.filter(|name| GroupName::parse(name).is_some_and(|name| wanted(&name)));
     names.filter_map(|name| sweep_one(layout, name)).collect()
 }
 
-/// `taskman-<instance>.<uuid>`: nothing else is a task's, whatever it begins with.
-fn is_task(name: &str) -> bool {
-    let task = name.strip_prefix(PREFIX).and_then(|rest| rest.rsplit_once('.'));
-    task.is_some_and(|(instance, id)| !instance.is_empty() && id.len() == 36 && uuid::Uuid::parse_str(id).is_ok())
+/// Kills everything in a task's group at once; one that is gone has nothing in it.
+pub fn kill(layout: &Layout, name: &str) -> Result<(), SysError> {
+    let path = layout.v2.dir.join(name);
+    match File::open(&path) {
+        Ok(dir) => file::write_to(&dir, name, "cgroup.kill", "1"),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error).on("open", path.display().to_string()),
+    }
 }
 
 fn sweep_one(layout: &Layout, name: String) -> Option<Swept> {
-    let path = layout.v2.dir.join(&name);
-    let dir = File::open(&path).ok()?;
-    dir.try_lock().ok()?; // its owner lives
-    // The lock may be of a directory that another sweeper removed, while its creator made a new one of that name.
-    let events = linked(&dir, &name).ok()?;
-    let error = end(layout, &name, &path, &dir, &events).err();
+    let dead = Dead::take(&layout.v2.dir.join(&name))?;
+    let error = noted(&dead.dir, layout, &name).and_then(|halves| dead.end(&halves, PATIENCE)).err();
     Some(Swept { name, error })
 }
 
-fn end(layout: &Layout, name: &str, path: &Path, dir: &File, events: &OwnedFd) -> Result<(), SysError> {
-    file::write_to(dir, name, "cgroup.kill", "1")?;
-    if !wait_empty(events, name, PATIENCE)? {
-        let error = SysError::new("wait", format!("{name} to be empty"), Errno::ETIMEDOUT);
-        return Err(error.hint("a process in it cannot be killed; see its cgroup.procs"));
+/// A group whose launcher is dead, held by its lock so that nobody else sweeps it too.
+#[derive(Debug)]
+pub struct Dead {
+    path: PathBuf,
+    name: String,
+    dir: File,
+    events: OwnedFd,
+}
+
+impl Dead {
+    /// Takes the group at this version 2 directory; none if its owner lives, or if it is gone.
+    pub fn take(path: &Path) -> Option<Self> {
+        let name = path.file_name()?.to_str()?.to_owned();
+        let dir = File::open(path).ok()?;
+        dir.try_lock().ok()?;
+        // The lock may be of a directory that another sweeper removed, while its creator made a new one of that name.
+        let events = linked(&dir, &name).ok()?;
+        Some(Self { path: path.to_owned(), name, dir, events })
     }
-    let deadline = Instant::now() + PATIENCE;
-    for half in noted(dir, layout, name)? {
-        remove_dir(&half, events, deadline)?;
+
+    /// Whether the group at this version 2 directory has no living owner. Shared, so that two who look do not take each
+    /// other for one.
+    pub fn is_at(path: &Path) -> bool {
+        let Ok(dir) = File::open(path) else { return false };
+        dir.try_lock_shared().is_ok()
+            && path.file_name().is_some_and(|name| linked(&dir, &name.to_string_lossy()).is_ok())
     }
-    remove_dir(path, events, deadline)
+
+    /// Kills everything in it at once; forking does not outrun it.
+    pub fn kill(&self) -> Result<(), SysError> {
+        file::write_to(&self.dir, &self.name, "cgroup.kill", "1")
+    }
+
+    /// Kills, waits until the kernel says that it is empty, and removes its version 1 `halves` and then itself.
+    pub fn end(&self, halves: &[PathBuf], patience: Duration) -> Result<(), SysError> {
+        self.kill()?;
+        if !wait_empty(&self.events, &self.name, patience)? {
+            let error = SysError::new("wait", format!("{} to be empty", self.name), Errno::ETIMEDOUT);
+            return Err(error.hint("a process in it cannot be killed; see its cgroup.procs"));
+        }
+        fault::point("sweep-killed");
+        let deadline = Instant::now() + patience;
+        for half in halves {
+            remove_dir(half, &self.events, deadline)?;
+        }
+        fault::point("sweep-halves");
+        remove_dir(&self.path, &self.events, deadline)?;
+        fault::point("swept");
+        Ok(())
+    }
 }
 
 /// Writes down where the version 1 halves will be.
@@ -104,24 +153,4 @@ fn noted(dir: &File, layout: &Layout, name: &str) -> Result<Vec<PathBuf>, SysErr
             })
         })
         .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_task;
-
-    #[test]
-    fn only_a_tasks_name_is_swept() {
-        assert!(is_task("taskman-run-1.00000000-0000-4000-8000-000000000000"));
-        for other in [
-            "taskman-launcher",
-            "taskman-x",
-            "taskman-.00000000-0000-4000-8000-000000000000",
-            "taskman-x.00000000-0000-4000-8000",
-            "other-x.00000000-0000-4000-8000-000000000000",
-            "init.scope",
-        ] {
-            assert!(!is_task(other), "{other}");
-        }
-    }
 }

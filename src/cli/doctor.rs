@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::OutputFormat;
 use crate::doctor::{Finding, Options, Status, examine, would_start};
-use crate::launch::UidRange;
+use crate::place::UidRange;
 
 /// Says what this host can enforce, why it matters, and the command that fixes what is missing.
 #[derive(Debug, clap::Args)]

@@ -12,7 +12,7 @@ use nix::unistd::{AccessFlags, access};
 use super::Options;
 use crate::cgroup::{Controller, Devices, Layout, LayoutError, device};
 use crate::error::SysError;
-use crate::launch::UidRange;
+use crate::place::UidRange;
 use crate::sys::probe;
 
 /// Namespaces that a sandbox is made of.

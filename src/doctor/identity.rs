@@ -2,7 +2,7 @@
 
 use super::Finding;
 use super::facts::{Facts, Identity};
-use crate::launch::UidRange;
+use crate::place::UidRange;
 
 /// What taskman says when it is not root, in the doctor and at every start.
 pub const NOT_ROOT: &str = "root: not root; only root can make namespaces, groups and a uid for a task that nothing else has; fix: sudo taskman …";

@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use crate::cgroup::{Devices, Layout, LayoutError};
 use crate::error::SysError;
-use crate::launch::UidRange;
+use crate::place::UidRange;
 use crate::sandbox;
 use crate::task::limits::Limits;
 use crate::task::spec::TaskSpec;

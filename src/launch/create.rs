@@ -19,6 +19,7 @@ use super::starting::{START, Starting};
 use super::task::Stdio;
 use crate::cgroup::{Device, Group, OomWatch};
 use crate::error::{Context, StartError, SysError};
+use crate::fault;
 use crate::mutation::{Defence, off};
 use crate::sandbox::{self, Plan};
 use crate::sys::{SANDBOX_INIT, clone, fd, pidfd::PidFd};
@@ -46,8 +47,13 @@ pub fn begin(
 ) -> Result<Starting, StartError> {
     // Not from the task's own id, which someone else may have chosen.
     let lease = launcher.uids.take(TaskId::random().entropy()).map_err(StartError::step("uid"))?;
+    fault::point("uid");
     let group = Group::create(&launcher.layout, &launcher.instance, &spec.id).map_err(StartError::step("cgroup"))?;
+    fault::point("cgroup");
     let mut placement = Placement { group, init: None, tried: false };
+    if let Some(owner) = &spec.owner {
+        placement.group.note_owner(owner).map_err(StartError::step("cgroup"))?;
+    }
 
     let pipes = |name| pipe(name).map_err(StartError::step("pipes"));
     let (stdin, feed) = pipes("stdin")?;
@@ -76,6 +82,7 @@ pub fn begin(
     let (placed, place) = pipes("placed")?;
     let (go, ready) = pipes("go")?;
     let init = init_image().map_err(StartError::step("init"))?;
+    fault::point("prepared");
     let flags =
         NAMESPACES.iter().filter(|(defence, _)| !off(*defence)).fold(0, |flags, (_, flag)| flags | *flag as u64);
     let cgroup = (!off(Defence::CloneIntoCgroup)).then(|| placement.group.dir_fd());
@@ -88,7 +95,7 @@ pub fn begin(
                 uid: lease.uid,
                 group: &placement.group,
                 launcher: &launcher.myself,
-                assembly: Path::new(super::RUN_DIR),
+                assembly: Path::new(crate::place::RUN_DIR),
                 stdio: [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
                 init: init.as_fd(),
                 failure: failure.as_fd(),
@@ -100,6 +107,7 @@ pub fn begin(
         }
         clone::Side::Parent(_, pidfd) => placement.init = pidfd.map(PidFd::from),
     }
+    fault::point("created");
     // The pipes' other ends are the child's alone from here on: their closing is how its end is seen.
     drop((stdin, stdout, stderr, failure, tell, placed, ready, go, init));
 
@@ -110,6 +118,7 @@ pub fn begin(
         Ok(_) | Err(Errno::EPIPE) => Ok(oom),
         Err(errno) => Err(StartError::step("cgroup")(SysError::new("write", "placed pipe", errno))),
     });
+    fault::point("placed");
     let stdio = Stdio { stdin: Some(feed), stdout: Some(output), stderr: errors };
     let deadline = Instant::now() + START;
     let (said, payload) = (Vec::new(), None);
@@ -119,6 +128,7 @@ pub fn begin(
 /// Every limit written, and the watch for their most sudden end set.
 fn complete(group: &mut Group, spec: &TaskSpec, disks: &[Device]) -> Result<OomWatch, SysError> {
     group.complete(&spec.limits, disks)?;
+    fault::point("limits");
     group.watch_oom()
 }
 

@@ -15,6 +15,7 @@ use super::supervise::poll_until;
 use super::task::Task;
 use crate::cgroup::{Group, GroupUsage};
 use crate::error::{Context, SysError};
+use crate::fault;
 use crate::mutation::{Defence, off};
 use crate::sys::{pidfd::PidFd, signal, user};
 use crate::task::outcome::{Outcome, Reason, Status};
@@ -38,17 +39,18 @@ impl Placement {
         self.init.as_ref().expect("set by create before a task exists")
     }
 
-    /// Reaps init when it has ended, which a killed one does soon; one that does not is left to the checks to report.
-    fn reap_init(&self, patience: Duration) -> Result<(), SysError> {
-        let Some(init) = &self.init else { return Ok(()) };
+    /// Reaps init when it has ended, which a killed one does soon; says whether it did. One that does not, because the kernel
+    /// cannot end it or one of its namespace, is left to the checks to report.
+    fn reap_init(&self, patience: Duration) -> Result<bool, SysError> {
+        let Some(init) = &self.init else { return Ok(true) };
         let deadline = Instant::now() + patience;
         while !poll_until([Some(PollFd::new(init.as_fd(), PollFlags::POLLIN))], Some(deadline))?[0] {
-            if Instant::now() >= deadline {
-                return Ok(());
+            if Instant::now() >= deadline && !off(Defence::EndDeadline) {
+                return Ok(false);
             }
         }
         match waitid(Id::PIDFd(init.as_fd()), WaitPidFlag::WEXITED) {
-            Ok(_) | Err(Errno::ECHILD) => Ok(()),
+            Ok(_) | Err(Errno::ECHILD) => Ok(true),
             Err(errno) => Err(SysError::new("waitid", "sandbox-init", errno)),
         }
     }
@@ -59,9 +61,12 @@ impl Drop for Placement {
         if self.tried || !self.group.exists() {
             return;
         }
+        fault::point("dropping");
         // Best effort: this is the path after an error, which is what gets reported; the next start sweeps the rest.
-        if self.group.kill().is_ok() && self.reap_init(VANISH).is_ok() && self.group.wait_empty(VANISH).is_ok() {
+        if self.group.kill().is_ok() && self.reap_init(VANISH).unwrap_or(false) && self.group.wait_empty(VANISH).is_ok()
+        {
             let _ = self.group.remove();
+            fault::point("dropped");
         }
     }
 }
@@ -79,6 +84,7 @@ pub struct Ended {
 
 /// Counts what is left besides init, and kills it all.
 pub fn begin(task: &mut Task) -> Result<usize, SysError> {
+    fault::point("over");
     let group = &task.placement.group;
     let left = count_left(group, task)?;
     if !off(Defence::Kill) {
@@ -87,14 +93,18 @@ pub fn begin(task: &mut Task) -> Result<usize, SysError> {
             group.lift_throttles()?;
         }
     }
+    fault::point("killed");
     Ok(left)
 }
 
-/// Reaps, measures, removes, proves. What was killed is given `patience` to vanish.
-pub fn finish(task: &mut Task, left: usize, patience: Duration) -> Result<Ended, SysError> {
+/// Reaps, measures, removes, proves. What was killed is given `patience` to vanish: once, and not again at each step.
+pub fn finish(task: &mut Task, left: usize, mut patience: Duration) -> Result<Ended, SysError> {
     let group = &task.placement.group;
     if !off(Defence::Kill) {
-        task.placement.reap_init(patience)?;
+        if !task.placement.reap_init(patience)? {
+            patience = Duration::ZERO;
+        }
+        fault::point("reaped");
         group.wait_empty(patience)?;
         collect_messages()?;
     }
@@ -102,8 +112,11 @@ pub fn finish(task: &mut Task, left: usize, patience: Duration) -> Result<Ended,
     let usage = group.usage()?;
     let oom_kills = group.oom_kills()?;
     let populated = group.is_populated();
+    fault::point("measured");
     let removed = group.remove_within(patience);
+    fault::point("removed");
     let containment = prove(task, populated, removed);
+    fault::point("proved");
     task.placement.tried = true;
     let overshoot = task.overshoot;
     Ok(Ended { at: SystemTime::now(), wall, left, usage, overshoot, oom_kills, containment })

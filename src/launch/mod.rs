@@ -20,20 +20,20 @@ use std::time::Duration;
 use crate::cgroup::{self, Layout, device};
 use crate::doctor;
 use crate::error::{Context, StartError, SysError};
+use crate::fault;
 use crate::mutation::{Defence, off};
 use crate::sandbox;
 use crate::sys::{clone, pidfd::PidFd};
 use crate::task::spec::TaskSpec;
 
+pub use crate::place::UidRange;
 pub use pump::{Sink, Stream};
 pub use starting::Starting;
 pub use task::{Status, Task, Wait};
-pub use uids::{Lease, UidRange};
+pub use uids::Lease;
 
 /// How long `stop` waits between asking and killing, unless told otherwise.
 pub const DEFAULT_GRACE: Duration = Duration::from_secs(10);
-/// Where uid locks live and, in its own mount namespace, where each sandbox assembles its root.
-pub const RUN_DIR: &str = "/run/taskman";
 
 /// Starts tasks on this host.
 pub struct Launcher {
@@ -51,6 +51,7 @@ impl Launcher {
 
     /// As [`Launcher::open`], with task uids from another range.
     pub fn with_uids(range: UidRange) -> Result<Self, StartError> {
+        fault::role("launcher");
         if !nix::unistd::geteuid().is_root() {
             return Err(StartError::Host(vec![doctor::NOT_ROOT.to_owned()]));
         }
@@ -67,6 +68,18 @@ impl Launcher {
         let uids = uids::Pool::open(range).map_err(StartError::step("uid"))?;
         let myself = PidFd::myself().on("pidfd_open", "this process").map_err(StartError::step("launcher"))?;
         Ok(Self { layout, uids, myself, instance: format!("run-{}", std::process::id()) })
+    }
+
+    /// The same launcher under another name, which stands in the names of its tasks' groups: a server's is the same on every
+    /// start, so that what an earlier one left is known as its own.
+    #[must_use]
+    pub fn named(self, instance: String) -> Self {
+        Self { instance, ..self }
+    }
+
+    /// What stands in the names of its tasks' groups.
+    pub fn instance(&self) -> &str {
+        &self.instance
     }
 
     /// Starts a task and returns once its command was executed, or with the reason why it was not.
@@ -93,6 +106,7 @@ impl Launcher {
         if spec.strict && !reduced.is_empty() && !off(Defence::StrictHost) {
             return Err(StartError::Host(reduced));
         }
+        fault::point("admitted");
         // What could not be found out stands among the reductions.
         let disks = devices.map(|devices| devices.disks).unwrap_or_default();
         create::begin(self, spec, &disks, reduced)

@@ -13,6 +13,7 @@ use super::supervise::poll_until;
 use super::task::{Stdio, Task};
 use crate::cgroup::{Group, OomWatch};
 use crate::error::{StartError, SysError};
+use crate::fault;
 use crate::sandbox::{self, Failure};
 use crate::sys::socket;
 use crate::task::id::TaskId;
@@ -98,6 +99,7 @@ impl Starting {
 
     /// The running task, once [`Starting::look`] has said so.
     pub fn into_task(self) -> Result<Task, StartError> {
+        fault::point("running");
         let Self { spec, lease, placement, completed, status, stdio, reduced, payload, .. } = self;
         let (started, started_at) = (Instant::now(), SystemTime::now());
         let (ending, main, payload) = (None, None, payload.unwrap_or_default());

@@ -208,6 +208,18 @@ pub fn decide(task: &mut Task, reason: Reason, detail: String) {
     }
 }
 
+/// Something of the task was found outside: whatever else it was ended for, that is what its record must say.
+pub fn breach(task: &mut Task, detail: String) {
+    match &mut task.ending {
+        Some(ending) if ending.reason == Reason::Containment => {}
+        Some(ending) => {
+            ending.reason = Reason::Containment;
+            ending.detail = format!("{detail}; before that: {}", ending.detail);
+        }
+        None => decide(task, Reason::Containment, detail),
+    }
+}
+
 /// Decides and kills.
 pub fn end_for(task: &mut Task, reason: Reason, detail: String) -> Result<(), SysError> {
     decide(task, reason, detail);

@@ -8,6 +8,7 @@ use nix::unistd::execveat;
 
 use super::{Failure, Plan, identity, limits, namespaces, procfs, step};
 use crate::error::{Context, SysError};
+use crate::fault;
 use crate::mutation::{Defence, off};
 use crate::sys::{fd, scheduling};
 
@@ -19,15 +20,16 @@ const IMAGE: i32 = 6;
 
 /// The last steps of process 1. The payload-to-be waits until sandbox-init itself says that they are done.
 pub fn become_init(plan: &Plan<'_>, payload: i32) -> Result<Infallible, Failure> {
+    fault::role("init");
     let processors = step("processors", limits::choose_processors(plan))?;
-    step("processors", limits::show_processors(payload, &processors))?;
+    step("payload-processors", limits::show_processors(payload, &processors))?;
     step("priority", scheduling::prefer().on("setpriority", "sandbox-init"))?;
     step("proc", procfs::cover(plan))?;
     step("hostname", namespaces::set_hostname(plan))?;
     step("loopback", namespaces::loopback_up())?;
     // Init goes where the payload is. A processor share is handed out in slices per processor; on one of its own, init could
     // be out of them, and not reap, while the payload still runs.
-    step("processors", limits::show_processors(0, &processors))?;
+    step("own-processors", limits::show_processors(0, &processors))?;
     step("files", limits::bound_files(plan))?;
     step("identity", identity::drop_privileges(plan))?;
     // The change of credentials has cleared it.

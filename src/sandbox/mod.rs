@@ -27,6 +27,7 @@ pub use verify::is_powerless;
 
 use crate::cgroup::Group;
 use crate::error::{Context, SysError};
+use crate::fault;
 use crate::mutation::{Defence, off};
 use crate::sys::{clone, fd, pidfd::PidFd, signal};
 use crate::task::spec::TaskSpec;
@@ -88,6 +89,7 @@ pub enum Failure {
 
 /// Confines this process and executes the command in its child; reports and exits if anything fails.
 pub fn enter(plan: &Plan<'_>) -> ! {
+    fault::role("confine");
     // Without this pipe nothing can be told, and the launcher sees a child that died without a word.
     if fd::place(plan.failure, FAILURE, true).is_ok() {
         let Err(failure) = confine(plan);
@@ -117,14 +119,20 @@ fn confine(plan: &Plan<'_>) -> Result<Infallible, Failure> {
         step("proc", procfs::cover(plan))?;
         return payload::become_payload(plan);
     }
-    match step("fork", clone::fork().on("fork", "payload"))? {
+    match clone::fork().on("fork", "payload").map_err(failed("fork"))? {
         clone::Side::Child => payload::become_payload(plan),
         clone::Side::Parent(pid, _) => init::become_init(plan, pid),
     }
 }
 
-fn step<T>(name: &str, result: Result<T, SysError>) -> Result<T, Failure> {
-    result.map_err(|source| Failure::Step { step: name.to_owned(), source })
+fn step<T>(name: &'static str, result: Result<T, SysError>) -> Result<T, Failure> {
+    let done = result.map_err(failed(name))?;
+    fault::point(name);
+    Ok(done)
+}
+
+fn failed(step: &'static str) -> impl FnOnce(SysError) -> Failure {
+    move |source| Failure::Step { step: step.to_owned(), source }
 }
 
 /// Paths of the host whose files the task can read, for the io limit of the disks behind them.

@@ -9,6 +9,7 @@ use nix::unistd::{chdir, execve, read, setsid, write};
 
 use super::{CONFINED, FAILURE, Failure, Plan, identity, limits, seccomp, step, verify};
 use crate::error::{Context, SysError};
+use crate::fault;
 use crate::mutation::{Defence, off};
 use crate::sys;
 use crate::sys::{fd, signal};
@@ -18,6 +19,7 @@ const GO: i32 = 4;
 
 /// The last steps, in this process alone.
 pub fn become_payload(plan: &Plan<'_>) -> Result<Infallible, Failure> {
+    fault::role("payload");
     step("session", own_session())?;
     step("files", limits::bound_files(plan))?;
     step("identity", identity::drop_privileges(plan))?;

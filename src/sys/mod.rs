@@ -5,21 +5,27 @@
 
 #![allow(unsafe_code)]
 
+pub mod bytelock;
 pub mod caps;
 pub mod clone;
+pub mod connector;
 pub mod epoll;
 pub mod fd;
 pub mod file;
+pub mod ipc;
 pub mod keyring;
 pub mod mount;
 pub mod names;
 pub mod net;
+#[cfg(feature = "mutation")]
+pub mod page;
 pub mod pidfd;
 pub mod probe;
 pub mod scheduling;
 pub mod seccomp;
 pub mod signal;
 pub mod socket;
+pub mod spawn;
 pub mod user;
 pub mod uts;
 pub mod xattr;

@@ -1,6 +1,7 @@
 //! Processes by descriptor: a pid may be recycled, a pidfd never is.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -52,6 +53,15 @@ impl PidFd {
         }
     }
 
+    /// Whoever has this number just now. Nothing that was known of the number before is known of it: look again, and then
+    /// at [`PidFd::kernel_pid`].
+    pub fn open(pid: i32) -> Result<Self, Errno> {
+        if pid <= 0 {
+            return Err(Errno::ESRCH);
+        }
+        Self::child(pid)
+    }
+
     /// Kills the process.
     pub fn kill(&self) -> Result<(), Errno> {
         // SAFETY: without a siginfo the kernel reads no memory.
@@ -92,6 +102,21 @@ impl PidFd {
     /// Whether the process has ended (it may still be a zombie).
     pub fn has_ended(&self) -> Result<bool, Errno> {
         poll(&mut [PollFd::new(self.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO).map(|ready| ready > 0)
+    }
+
+    /// Waits for the end of the process; false if `timeout` comes first.
+    pub fn ends_within(&self, timeout: Duration) -> Result<bool, Errno> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let wait = PollTimeout::try_from(left.as_millis() as u64).unwrap_or(PollTimeout::MAX);
+            match poll(&mut [PollFd::new(self.as_fd(), PollFlags::POLLIN)], wait) {
+                Ok(0) if left.is_zero() => return Ok(false),
+                Ok(0) | Err(Errno::EINTR) => {}
+                Ok(_) => return Ok(true),
+                Err(errno) => return Err(errno),
+            }
+        }
     }
 
     /// The pid the kernel knows for this descriptor: -1 once the process is gone and reaped.

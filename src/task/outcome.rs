@@ -60,6 +60,20 @@ pub struct Outcome {
 }
 
 impl Reason {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Exit,
+        Self::Signal,
+        Self::Stopped,
+        Self::Oom,
+        Self::WallTime,
+        Self::CpuTime,
+        Self::OutputLimit,
+        Self::Containment,
+        Self::ServerShutdown,
+        Self::ServerLost,
+    ];
+
     /// The name in reports, statuses and logs.
     pub fn name(self) -> &'static str {
         match self {

@@ -96,6 +96,8 @@ pub struct TaskSpec {
     pub strict: bool,
     /// A pipe of its own for standard error; otherwise both outputs share one, in their true order.
     pub split_output: bool,
+    /// Who asked for it, for incident reports; `taskman run` has nobody to name.
+    pub owner: Option<String>,
     env: Vec<(String, String)>,
 }
 
@@ -126,6 +128,7 @@ impl TaskSpec {
             binds: Vec::new(),
             strict: true,
             split_output: true,
+            owner: None,
             env: Vec::new(),
         })
     }

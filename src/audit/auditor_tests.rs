@@ -1,0 +1,112 @@
+//! What the auditor makes of processes of the real kernel. Needs root.
+
+// Tests start plain processes to have something to look at.
+#![allow(clippy::disallowed_methods)]
+
+use std::fs;
+use std::process::Command;
+
+use super::*;
+use crate::audit::desk::Pending;
+use crate::containment::Query;
+use crate::place::{GroupName, UidRange};
+use crate::task::id::TaskId;
+
+fn setup(state: &std::path::Path) -> Setup {
+    Setup {
+        state_dir: state.to_owned(),
+        instance: format!("desk-{:08x}", TaskId::random().entropy() as u32),
+        uid_range: UidRange { first: 1_915_300_000, count: 10 },
+        launcher: None,
+        events: false,
+        scan_ms: 0,
+        zombie_ms: 0,
+    }
+}
+
+#[test]
+fn a_lift_that_a_finding_has_overtaken_is_refused() {
+    let state = tempfile::tempdir().unwrap();
+    let mut auditor = Auditor::open(setup(state.path()), None).unwrap();
+    auditor.quarantine(Reason::Leak, "a leak".to_owned());
+    let (by, reason) = ("admin".to_owned(), "looked".to_owned());
+    let pending = || Pending::Lift { by: by.clone(), reason: reason.clone(), findings: 0 };
+    let (id, kind) = (crate::containment::IncidentId::new(1), Kind::OrphanDetected);
+    auditor.journal.append(Entry::Finding { id, kind, task: None, owner: None }).unwrap();
+    auditor.reread();
+    let answer = auditor.finish(pending(), Answer::Left(Vec::new()));
+    assert!(matches!(&answer, Answer::Refused(why) if why.contains("meanwhile")), "{answer:?}");
+    let pending = Pending::Lift { by, reason, findings: 1 };
+    let answer = auditor.finish(pending, Answer::Left(Vec::new()));
+    assert!(matches!(&answer, Answer::Health(health) if health.quarantine.is_none()), "{answer:?}");
+}
+
+#[test]
+fn who_asks_has_a_name_that_a_certificate_could_have() {
+    let state = tempfile::tempdir().unwrap();
+    let mut auditor = Auditor::open(setup(state.path()), None).unwrap();
+    for by in [String::new(), "x".repeat(1 << 20), "\u{1b}[2J".to_owned(), "a\nb".to_owned()] {
+        let answer = auditor.answer(Query::Quarantine { by, reason: "a drill".to_owned() });
+        assert!(matches!(&answer, Answer::Refused(why) if why.len() < 200), "{answer:?}");
+    }
+    assert_eq!(auditor.journal.read().unwrap(), Vec::new(), "nothing of it is kept");
+}
+
+#[test]
+fn a_quarantine_that_cannot_be_written_holds_and_is_written_when_it_can() {
+    let state = tempfile::tempdir().unwrap();
+    let journal = state.path().join("containment.jsonl");
+    let mut auditor = Auditor::open(setup(state.path()), None).unwrap();
+    fs::create_dir(&journal).unwrap();
+    auditor.quarantine(Reason::Leak, "a leak".to_owned());
+    assert!(!auditor.write_quarantine());
+    auditor.reread();
+    assert_eq!(auditor.health.quarantine.as_ref().map(|it| it.reason), Some(Reason::Leak));
+    fs::remove_dir(&journal).unwrap();
+    auditor.reread();
+    assert!(auditor.health.quarantine.is_some(), "an empty journal does not lift it");
+    assert!(auditor.write_quarantine());
+    assert_eq!(Journal::new(state.path()).health().unwrap().quarantine.map(|it| it.reason), Some(Reason::Leak));
+}
+
+#[test]
+fn a_task_that_is_first_seen_by_its_second_process_is_known_by_its_first() {
+    let state = tempfile::tempdir().unwrap();
+    let task = TaskId::random();
+    let setup = Setup {
+        state_dir: state.path().to_owned(),
+        instance: format!("learn-{:08x}", task.entropy() as u32),
+        uid_range: UidRange::default(),
+        launcher: None,
+        events: false,
+        scan_ms: 0,
+        zombie_ms: 0,
+    };
+    let name = GroupName { instance: setup.instance.clone(), task }.to_string();
+    let mut auditor = Auditor::open(setup, None).unwrap();
+    let group = auditor.layout.base().dir.join(&name);
+    fs::create_dir(&group).unwrap();
+    let script = "echo $$ > \"$0/cgroup.procs\"; exec unshare --pid --fork sh -c 'sleep 60; :'";
+    let mut child = Command::new("sh").args(["-c", script]).arg(&group).spawn().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let second = loop {
+        let mut members = auditor.members(&name).into_iter().filter_map(Facts::read);
+        match members.find(|facts| facts.nspid.len() == 2 && facts.inner() == 2) {
+            Some(second) => break Some(second),
+            None if Instant::now() > deadline => break None,
+            None => std::thread::yield_now(),
+        }
+    };
+    if let Some(second) = &second {
+        auditor.learn(second);
+    }
+    let first = auditor.tasks.of_group(&name).and_then(|task| task.init.as_ref().map(|init| init.0));
+    crate::cgroup::kill(&auditor.layout, &name).unwrap();
+    child.wait().unwrap();
+    while fs::remove_dir(&group).is_err() && Instant::now() < deadline {
+        std::thread::yield_now();
+    }
+    assert!(!group.exists());
+    assert_eq!(first, second.map(|second| second.ppid));
+    assert!(first.is_some());
+}

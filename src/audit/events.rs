@@ -1,0 +1,126 @@
+//! What the kernel tells by itself: process events, and writes to the membership of any control group.
+//!
+//! A migration from one group to another raises no process event. But it is a write to `cgroup.procs` or `tasks`, and a mark
+//! on each control group file system tells of it, with the writer.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::AsFd;
+
+use nix::errno::Errno;
+use nix::sys::fanotify::{EventFFlags, Fanotify, FanotifyEvent, InitFlags, MarkFlags, MaskFlags};
+
+use super::auditor::Source;
+use super::facts::Facts;
+use crate::error::{Context, SysError};
+use crate::place::GroupName;
+use crate::sys::connector::{Connector, ProcEvent};
+
+/// Taken at once, so that beats and second looks come in between.
+const BATCH: usize = 1024;
+
+/// Both sources.
+pub struct Events {
+    pub processes: Connector,
+    pub writes: Fanotify,
+}
+
+/// A process to look at, and why.
+pub struct Hint {
+    pub pid: i32,
+    pub source: Source,
+}
+
+/// Something was lost: only a full scan knows now.
+pub struct Overrun;
+
+impl Events {
+    /// Begins to listen on every control group file system of the host.
+    pub fn open() -> Result<Self, SysError> {
+        let processes = Connector::open().on("listen", "the proc connector")?;
+        let flags = InitFlags::FAN_CLASS_NOTIF
+            | InitFlags::FAN_CLOEXEC
+            | InitFlags::FAN_NONBLOCK
+            | InitFlags::FAN_UNLIMITED_QUEUE;
+        let writes =
+            Fanotify::init(flags, EventFFlags::O_RDONLY | EventFFlags::O_CLOEXEC).on("fanotify_init", "auditor")?;
+        for point in mount_points()? {
+            let mark = MarkFlags::FAN_MARK_ADD | MarkFlags::FAN_MARK_FILESYSTEM;
+            writes
+                .mark(mark, MaskFlags::FAN_MODIFY, nix::fcntl::AT_FDCWD, Some(&*point))
+                .on("fanotify_mark", &point)?;
+        }
+        Ok(Self { processes, writes })
+    }
+
+    /// Processes that executed a program or changed their uid, and a few of those that were forked.
+    pub fn of_processes(&self) -> Result<Vec<Hint>, Overrun> {
+        let events = self.processes.read(BATCH).map_err(|_| Overrun)?;
+        let hint = |event| match event {
+            ProcEvent::Exec(pid) => Hint { pid, source: Source::Exec },
+            ProcEvent::Uid(pid) => Hint { pid, source: Source::Uid },
+            ProcEvent::Fork(pid) => Hint { pid, source: Source::Fork },
+        };
+        Ok(events.into_iter().map(hint).collect())
+    }
+
+    /// Processes that stand in a group to which someone has just written.
+    pub fn of_writes(&self) -> Result<Vec<Hint>, Overrun> {
+        let mut hints = Vec::new();
+        let mut taken = 0;
+        while taken < BATCH {
+            match self.writes.read_events() {
+                Ok(events) => {
+                    taken += events.len();
+                    self.heed_writes(events, &mut hints)?;
+                }
+                Err(Errno::EAGAIN) => break,
+                // The kernel opens the file that was written to. One whose group is gone has no members any more.
+                Err(_) => taken += 1,
+            }
+        }
+        Ok(hints)
+    }
+
+    fn heed_writes(&self, events: Vec<FanotifyEvent>, hints: &mut Vec<Hint>) -> Result<(), Overrun> {
+        for event in events {
+            if event.mask().contains(MaskFlags::FAN_Q_OVERFLOW) {
+                return Err(Overrun);
+            }
+            let Some(fd) = event.fd() else { continue };
+            let Some((into, members)) = members_of(fd.as_fd()) else { continue };
+            // A sandbox that joins its own group writes itself.
+            let is_task = into.rsplit('/').next().is_some_and(|name| GroupName::parse(name).is_some());
+            if is_task && members.contains(&event.pid()) {
+                continue;
+            }
+            let comm = Facts::read(event.pid()).map_or_else(|| "gone".to_owned(), |facts| facts.comm);
+            let source = Source::Write { writer: format!("process {} ({comm})", event.pid()), into };
+            hints.extend(members.into_iter().map(|pid| Hint { pid, source: source.clone() }));
+        }
+        Ok(())
+    }
+}
+
+/// The group of an open membership file, and who is in it; none if it is another file.
+fn members_of(fd: std::os::fd::BorrowedFd<'_>) -> Option<(String, Vec<i32>)> {
+    use std::os::fd::AsRawFd;
+    let path = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).ok()?;
+    if !matches!(path.file_name()?.to_str()?, "cgroup.procs" | "tasks" | "cgroup.threads") {
+        return None;
+    }
+    let mut text = String::new();
+    File::from(fd.try_clone_to_owned().ok()?).read_to_string(&mut text).ok()?;
+    let members = text.lines().filter_map(|pid| pid.parse().ok()).collect();
+    Some((path.parent()?.to_str()?.to_owned(), members))
+}
+
+/// Where control groups of either version are mounted.
+fn mount_points() -> Result<Vec<String>, SysError> {
+    let text = std::fs::read_to_string("/proc/self/mountinfo").on("read", "/proc/self/mountinfo")?;
+    let point = |line: &str| {
+        let (fields, rest) = line.split_once(" - ")?;
+        rest.starts_with("cgroup").then(|| fields.split(' ').nth(4).map(str::to_owned))?
+    };
+    Ok(text.lines().filter_map(point).collect())
+}

@@ -1,0 +1,297 @@
+//! Plants what could be left, on the real kernel, each beside something alive or foreign that must stay. Needs root.
+
+// Tests start plain processes to have something to find.
+#![allow(clippy::disallowed_methods)]
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+
+use super::*;
+use crate::audit::recover::sweep;
+use crate::cgroup::{Controller, Layout};
+use crate::containment::Swept;
+use crate::place::{GroupName, UidRange};
+use crate::task::id::TaskId;
+
+/// An instance, a range of uids and directories that are this test's alone.
+struct Stage {
+    setup: Setup,
+    run_dir: tempfile::TempDir,
+    files: tempfile::TempDir,
+    groups: Vec<PathBuf>,
+}
+
+impl Stage {
+    /// `number` makes the range its own in this process, and the process's number among those that test beside it.
+    fn new(number: u32) -> Self {
+        let (run_dir, files) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let setup = Setup {
+            state_dir: files.path().join("state"),
+            instance: format!("clean-{:08x}", TaskId::random().entropy() as u32),
+            uid_range: UidRange { first: 1_950_000_000 + std::process::id() % 100_000 * 200 + 20 * number, count: 10 },
+            launcher: None,
+            events: false,
+            scan_ms: 0,
+            zombie_ms: 0,
+        };
+        Self { setup, run_dir, files, groups: Vec::new() }
+    }
+
+    fn uid(&self, number: u32) -> u32 {
+        self.setup.uid_range.first + number
+    }
+
+    fn view(&self) -> View<'_> {
+        let roots = [self.files.path(), Path::new("/dev/shm"), Path::new(file::QUEUES)];
+        let roots = roots.iter().map(PathBuf::from).collect();
+        View { setup: &self.setup, run_dir: self.run_dir.path(), processes: true, roots }
+    }
+
+    fn left(&self) -> Vec<(LeftoverKind, String)> {
+        self.view().confirmed().unwrap().iter().map(|thing| (thing.leftover().kind, thing.leftover().name)).collect()
+    }
+
+    /// Sweeps; what was swept, each of which must be gone.
+    fn recovered(&self) -> Vec<(LeftoverKind, String)> {
+        let gone = |Swept { leftover, error }: Swept| match error {
+            None => (leftover.kind, leftover.name),
+            Some(error) => panic!("{leftover:?}: {error}"),
+        };
+        sweep(&self.view()).unwrap().into_iter().map(gone).collect()
+    }
+
+    /// Bases of this test's own, below which no other launcher sweeps; version 2 first.
+    fn bases(&mut self) -> Vec<PathBuf> {
+        let layout = Layout::detect().expect("needs root and control groups");
+        let v1 = [Controller::Memory, Controller::Pids].into_iter().filter(|c| layout.is_v1(*c));
+        let bases = [layout.base()].into_iter().chain(v1.map(|c| layout.hierarchy(c).unwrap()));
+        let bases: Vec<_> = bases.map(|base| base.dir.join(format!("tmtest-{}", self.setup.instance))).collect();
+        for base in &bases {
+            fs::create_dir(base).unwrap();
+            self.groups.push(base.clone());
+        }
+        bases
+    }
+
+    fn group(&mut self, base: &Path, instance: &str, task: TaskId) -> PathBuf {
+        let path = base.join(GroupName { instance: instance.to_owned(), task }.to_string());
+        fs::create_dir(&path).unwrap();
+        self.groups.push(path.clone());
+        path
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        for group in self.groups.iter().rev() {
+            let removed = fs::remove_dir(group);
+            assert!(!group.exists() || std::thread::panicking(), "{}: {removed:?}", group.display());
+        }
+    }
+}
+
+/// A process that waits; ended with the test.
+struct Sleeper(Child);
+
+impl Sleeper {
+    fn of(uid: u32) -> Self {
+        Self(Command::new("sleep").arg("60").uid(uid).gid(uid).current_dir("/").spawn().unwrap())
+    }
+
+    fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+
+    fn lives(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_none()
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn owned(path: &Path, uid: u32) {
+    fs::write(path, "x").unwrap();
+    std::os::unix::fs::lchown(path, Some(uid), Some(uid)).unwrap();
+}
+
+#[test]
+fn a_host_without_remains_is_clean() {
+    let stage = Stage::new(0);
+    assert_eq!(stage.left(), []);
+    assert_eq!(stage.recovered(), []);
+}
+
+#[test]
+fn a_process_of_a_uid_that_nobody_leases_is_killed_and_one_that_is_leased_stays() {
+    let stage = Stage::new(1);
+    let (stray, mut leased) = (Sleeper::of(stage.uid(0)), Sleeper::of(stage.uid(1)));
+    let mut outside = Sleeper::of(stage.uid(10));
+    let _lease = Leases::take(stage.uid(1)).unwrap().unwrap();
+    let expected = [(LeftoverKind::Process, stray.pid()), (LeftoverKind::Uid, stage.uid(0).to_string())];
+    assert_eq!(stage.left(), expected);
+    // Its parent, this test, must reap it for its uid to be free.
+    let reaper = std::thread::spawn(move || {
+        let mut stray = stray;
+        std::os::unix::process::ExitStatusExt::signal(&stray.0.wait().unwrap())
+    });
+    assert_eq!(stage.recovered(), expected);
+    assert_eq!(reaper.join().unwrap(), Some(libc::SIGKILL));
+    assert!(leased.lives() && outside.lives());
+    assert_eq!(stage.left(), []);
+}
+
+#[test]
+fn one_that_forks_faster_than_it_is_found_does_not_outrun_the_sweep() {
+    let stage = Stage::new(8);
+    let uid = stage.uid(0);
+    // Each forks and exits; it ends by itself after two minutes.
+    let churn = "my $end = time + 120; while (time < $end) { exit if fork; select undef, undef, undef, 0.005 }";
+    let begun = Instant::now();
+    let mut first = Command::new("perl").args(["-e", churn]).uid(uid).gid(uid).current_dir("/").spawn().unwrap();
+    first.wait().unwrap();
+    assert!(stage.left().contains(&(LeftoverKind::Uid, uid.to_string())));
+    // Its dead may be many, and are the host's to reap.
+    let swept = sweep(&stage.view()).unwrap();
+    while crate::sys::user::has_processes(uid).unwrap() {
+        assert!(begun.elapsed() < Duration::from_secs(100), "it goes on: {swept:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_dead_process_that_nobody_reaps_is_told_and_its_uid_is_not_free() {
+    let stage = Stage::new(2);
+    let stray = Sleeper::of(stage.uid(0));
+    let swept = sweep(&stage.view()).unwrap();
+    let told: Vec<_> = swept.iter().map(|s| (s.leftover.kind, s.error.is_some())).collect();
+    assert_eq!(told, [(LeftoverKind::Process, true), (LeftoverKind::Uid, true)], "{swept:?}");
+    let left = stage.view().confirmed().unwrap();
+    assert!(left[0].leftover().detail.contains("not reaped by"), "{:?}", left[0].leftover());
+    drop(stray);
+    assert_eq!(stage.left(), []);
+}
+
+#[test]
+fn groups_of_a_dead_launcher_go_with_what_is_in_them_and_those_of_others_stay() {
+    let mut stage = Stage::new(3);
+    let bases = stage.bases();
+    let instance = stage.setup.instance.clone();
+    let (dead, alive, foreign, halved) = (TaskId::random(), TaskId::random(), TaskId::random(), TaskId::random());
+    let dead: Vec<_> = bases.iter().map(|base| stage.group(base, &instance, dead)).collect();
+    let alive: Vec<_> = bases.iter().map(|base| stage.group(base, &instance, alive)).collect();
+    let foreign: Vec<_> = bases.iter().map(|base| stage.group(base, "clean-other", foreign)).collect();
+    let halves: Vec<_> = bases.iter().skip(1).map(|base| stage.group(base, &instance, halved)).collect();
+    let held = fs::File::open(&alive[0]).unwrap();
+    held.lock().unwrap();
+    let (inside, mut living) = (Sleeper::of(0), Sleeper::of(0));
+    fs::write(dead[0].join("cgroup.procs"), inside.pid()).unwrap();
+    fs::write(alive[0].join("cgroup.procs"), living.pid()).unwrap();
+
+    let cgroups = |found: Vec<(LeftoverKind, String)>| {
+        let cgroups = found.into_iter().filter(|(kind, _)| *kind == LeftoverKind::Cgroup);
+        cgroups.map(|(_, name)| PathBuf::from(name)).collect::<BTreeSet<_>>()
+    };
+    let expected: BTreeSet<_> = dead[..1].iter().chain(&halves).cloned().collect();
+    let left = stage.left();
+    assert!(left.contains(&(LeftoverKind::Process, inside.pid())), "{left:?}");
+    assert_eq!(cgroups(left), expected);
+    let reaper = std::thread::spawn(move || drop({ inside }.0.wait()));
+    assert_eq!(cgroups(stage.recovered()), expected);
+    reaper.join().unwrap();
+    assert!(dead.iter().chain(&halves).all(|path| !path.exists()));
+    assert!(living.lives() && alive.iter().chain(&foreign).all(|path| path.exists()));
+    assert_eq!(stage.left(), []);
+    drop(living);
+}
+
+#[test]
+fn ipc_objects_of_a_free_uid_are_removed_and_those_of_a_leased_one_stay() {
+    let stage = Stage::new(4);
+    let made = |uid: u32| {
+        let made = Command::new("ipcmk").args(["-M", "4096", "-S", "1", "-Q"]).uid(uid).gid(uid).output().unwrap();
+        let text = String::from_utf8(made.stdout).unwrap();
+        text.lines().map(|line| line.rsplit(' ').next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let (_stray, kept) = (made(stage.uid(0)), made(stage.uid(1)));
+    let _lease = Leases::take(stage.uid(1)).unwrap().unwrap();
+    let left = stage.left();
+    let kinds: Vec<_> = left.iter().map(|(kind, _)| *kind).collect();
+    assert_eq!(kinds, [LeftoverKind::Uid, LeftoverKind::Ipc, LeftoverKind::Ipc, LeftoverKind::Ipc], "{left:?}");
+    assert_eq!(stage.recovered(), left);
+    assert_eq!(stage.left(), []);
+    let removed = Command::new("ipcrm").args(["-m", &kept[0], "-q", &kept[1], "-s", &kept[2]]).status().unwrap();
+    assert!(removed.success(), "those of the leased uid were there");
+}
+
+#[test]
+fn files_of_a_free_uid_are_removed_and_no_link_is_followed() {
+    let stage = Stage::new(5);
+    let (mine, other) = (stage.uid(0), stage.uid(1));
+    let _lease = Leases::take(other).unwrap().unwrap();
+    let tree = stage.files.path();
+    let shm = Path::new("/dev/shm").join(&stage.setup.instance);
+    owned(&shm, mine);
+    // A directory of the task's with a file in it, a link out of it, and somebody else's file, which keeps it.
+    let dir = tree.join("of \u{1b}[31mtask");
+    fs::create_dir(&dir).unwrap();
+    owned(&dir.join("file"), mine);
+    let canary = tree.join("canary");
+    owned(&canary, 0);
+    std::os::unix::fs::symlink(&canary, dir.join("link")).unwrap();
+    for path in [dir.join("link"), dir.clone()] {
+        std::os::unix::fs::lchown(path, Some(mine), Some(mine)).unwrap();
+    }
+    owned(&tree.join("leased"), other);
+    let (kept, root) = (tree.join("kept"), tree.join("kept/of root"));
+    fs::create_dir(&kept).unwrap();
+    owned(&root, 0);
+    std::os::unix::fs::lchown(&kept, Some(mine), Some(mine)).unwrap();
+
+    let swept = sweep(&stage.view()).unwrap();
+    let stays: Vec<_> = swept.iter().filter_map(|s| s.error.as_ref().map(|e| (&*s.leftover.name, e))).collect();
+    assert_eq!(stays.len(), 1, "{swept:?}");
+    assert!(stays[0].0.ends_with("/kept") && stays[0].1.contains("ENOTEMPTY"), "{stays:?}");
+    let told: Vec<_> = swept.iter().map(|s| s.leftover.name.clone()).collect();
+    assert!(told.iter().all(|name| !name.contains('\u{1b}')), "{told:?}");
+    // The five, and the uid, which is not free while something of it is in /dev/shm.
+    assert_eq!(told.len(), 6, "{told:?}");
+    assert!(!shm.exists() && !dir.exists());
+    assert!(canary.exists() && root.exists() && tree.join("leased").exists());
+}
+
+#[test]
+fn mounts_and_strays_of_the_run_directory_are_taken_away_and_others_stay() {
+    let stage = Stage::new(6);
+    let (mounted, elsewhere) = (stage.run_dir.path().join("mounted"), stage.files.path().join("mounted"));
+    let mount = |at: &Path| {
+        fs::create_dir(at).unwrap();
+        assert!(Command::new("mount").args(["-t", "tmpfs", "none"]).arg(at).status().unwrap().success());
+    };
+    mount(&mounted);
+    mount(&elsewhere);
+    fs::write(stage.run_dir.path().join("uids"), "").unwrap();
+    let name = mounted.display().to_string();
+    let expected = [(LeftoverKind::Mount, name.clone()), (LeftoverKind::Directory, name)];
+    assert_eq!(stage.left(), expected);
+    assert_eq!(stage.recovered(), expected);
+    assert!(stage.run_dir.path().join("uids").exists() && !mounted.exists());
+    assert!(Command::new("umount").arg(&elsewhere).status().unwrap().success(), "it was still mounted");
+}
+
+#[test]
+fn a_file_system_below_a_root_is_not_entered() {
+    let stage = Stage::new(7);
+    let point = stage.files.path().join("mounted");
+    fs::create_dir(&point).unwrap();
+    assert!(Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&point).status().unwrap().success());
+    owned(&point.join("file"), stage.uid(0));
+    let left = stage.left();
+    assert!(Command::new("umount").arg(&point).status().unwrap().success());
+    assert_eq!(left, []);
+}

@@ -1,0 +1,248 @@
+//! The auditor's loop: one thread, woken by the launcher, by the kernel, or by a moment that has come.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::auditor::{Auditor, Source, log};
+use super::clean::Extent;
+use super::desk::{Begun, Pending, Work};
+use super::errand::{Errand, Errands};
+use super::events::{Events, Hint, Overrun};
+use crate::containment::{Answer, FromAuditor, Query, Setup, ToAuditor};
+use crate::fault;
+use crate::wire::{self, PacketError};
+
+/// Executed programs looked at per second; beyond it a scan soon looks at what they have become. A change of uid and a write to
+/// a group are always looked at: they are how a process gets out.
+const EXECS: f64 = 500.0;
+/// The same of forked processes, of which the kernel tells only a few.
+const FORKS: f64 = 200.0;
+/// A scan that was asked for by an overrun comes no sooner than this after the last one.
+const APART: Duration = Duration::from_secs(1);
+/// Every so many scans, what is not a process is looked for too; and every so many, files on disks.
+const GLANCE_EVERY: u64 = 6;
+const LOOK_EVERY: u64 = 60;
+/// How long the launcher may take to say what to look at.
+const SETUP: Duration = Duration::from_secs(10);
+/// What a dead launcher left is given this long to die.
+const LAST: Duration = Duration::from_secs(5);
+
+/// The whole of the auditor; returns its exit code when the launcher is gone.
+pub fn run(socket: OwnedFd) -> u8 {
+    fault::role("auditor");
+    let Some(setup) = first_message(&socket) else { return 0 };
+    fault::point("set-up");
+    let (events, without_events) = match setup.events.then(Events::open) {
+        Some(Ok(events)) => (Some(events), None),
+        Some(Err(error)) => (None, Some(error.to_string())),
+        None => (None, Some("audit.events is false".to_owned())),
+    };
+    match Auditor::open(*setup, Some(socket)) {
+        Ok(auditor) => Loop::new(auditor, events).run(without_events),
+        Err(error) => {
+            log(&error);
+            1
+        }
+    }
+}
+
+fn first_message(socket: &OwnedFd) -> Option<Box<Setup>> {
+    let timeout = PollTimeout::try_from(SETUP).unwrap_or(PollTimeout::MAX);
+    poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLIN)], timeout).ok()?;
+    match wire::receive::<ToAuditor>(socket.as_fd()).ok()??.message {
+        ToAuditor::Setup(setup) => Some(setup),
+        _ => None,
+    }
+}
+
+struct Loop {
+    auditor: Auditor,
+    events: Option<Events>,
+    next_scan: Instant,
+    last_scan: Instant,
+    scans: u64,
+    errands: Errands,
+    execs: Allowance,
+    forks: Allowance,
+}
+
+/// So many per second, and as many at once.
+struct Allowance {
+    most: f64,
+    left: f64,
+    refilled: Instant,
+}
+
+impl Allowance {
+    fn of(most: f64) -> Self {
+        Self { most, left: most, refilled: Instant::now() }
+    }
+
+    fn take(&mut self) -> bool {
+        let now = Instant::now();
+        self.left = (self.left + self.most * now.duration_since(self.refilled).as_secs_f64()).min(self.most);
+        self.refilled = now;
+        let granted = self.left >= 1.0;
+        if granted {
+            self.left -= 1.0;
+        }
+        granted
+    }
+}
+
+impl Loop {
+    fn new(auditor: Auditor, events: Option<Events>) -> Self {
+        let now = Instant::now();
+        Self {
+            auditor,
+            events,
+            next_scan: now,
+            last_scan: now,
+            scans: 0,
+            errands: Errands::default(),
+            execs: Allowance::of(EXECS),
+            forks: Allowance::of(FORKS),
+        }
+    }
+
+    fn run(mut self, without_events: Option<String>) -> u8 {
+        self.scan();
+        self.auditor.settle();
+        fault::point("scanned");
+        let health = self.auditor.health.clone();
+        // One that was not heard is taken for lost, and another is started.
+        let _ = self.auditor.say(&FromAuditor::Ready { without_events, health });
+        fault::point("ready");
+        loop {
+            self.wait();
+            if !self.heed_launcher() {
+                return self.last_look();
+            }
+            self.heed_kernel();
+            self.auditor.look_again();
+            self.heed_errands();
+            if Instant::now() >= self.next_scan {
+                self.scan();
+            }
+            self.auditor.beat();
+        }
+    }
+
+    fn wait(&self) {
+        let due = [Some(self.auditor.next_beat()), Some(self.next_scan), self.auditor.next_look()];
+        let wait =
+            due.into_iter().flatten().min().map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()));
+        // Rounded up: a moment early would find nothing due and turn round at once.
+        let timeout = PollTimeout::try_from(wait + Duration::from_millis(1)).unwrap_or(PollTimeout::ZERO);
+        let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(4);
+        fds.extend(self.auditor.socket().map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN)));
+        if let Some(events) = &self.events {
+            fds.push(PollFd::new(events.processes.as_fd(), PollFlags::POLLIN));
+            fds.push(PollFd::new(events.writes.as_fd(), PollFlags::POLLIN));
+        }
+        fds.extend(self.errands.socket().map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN)));
+        let _ = poll(&mut fds, timeout);
+    }
+
+    /// Takes what the launcher says; false when it is gone.
+    fn heed_launcher(&mut self) -> bool {
+        loop {
+            // However much it asks.
+            self.auditor.beat();
+            let Some(socket) = self.auditor.socket() else { return false };
+            match wire::receive::<ToAuditor>(socket.as_fd()) {
+                Ok(Some(packet)) => match packet.message {
+                    ToAuditor::Setup(_) => {}
+                    ToAuditor::Ended { task } => {
+                        if let Some(task) = self.auditor.tasks.of_id(task) {
+                            task.ended = Some(Instant::now());
+                            self.scan_soon();
+                        }
+                    }
+                    ToAuditor::Ask { seq, query } => self.ask(seq, query),
+                },
+                Err(PacketError::WouldBlock) => return true,
+                Ok(None) | Err(_) => return false,
+            }
+        }
+    }
+
+    fn ask(&mut self, seq: u64, query: Query) {
+        match self.auditor.begin(query) {
+            Begun::Done(answer) => self.auditor.reply(seq, answer),
+            Begun::Needs(work, pending) => {
+                if !self.errands.add(Errand { work, pending, seq: Some(seq) }) {
+                    self.auditor.reply(seq, Answer::Refused("too much is under way already; try again".to_owned()));
+                }
+            }
+        }
+    }
+
+    fn heed_errands(&mut self) {
+        if let Some((errand, brought)) = self.errands.step(&self.auditor.setup) {
+            let answer = self.auditor.finish(errand.pending, brought);
+            match errand.seq {
+                Some(seq) => self.auditor.reply(seq, answer),
+                None => {
+                    if let Answer::Refused(why) = answer {
+                        log(&why);
+                    }
+                }
+            }
+        }
+    }
+
+    fn heed_kernel(&mut self) {
+        let Some(events) = &self.events else { return };
+        let hints = [events.of_writes(), events.of_processes()];
+        for hints in hints {
+            match hints {
+                // A thousand programs executed at once take longer to look at than the launcher waits for a beat.
+                Ok(hints) => {
+                    for hint in &hints {
+                        self.heed(hint);
+                        self.auditor.beat();
+                    }
+                }
+                Err(Overrun) => {
+                    log("kernel events were lost; scanning");
+                    self.scan_soon();
+                }
+            }
+            self.auditor.beat();
+        }
+    }
+
+    fn heed(&mut self, hint: &Hint) {
+        self.auditor.done.events += 1;
+        match hint.source {
+            Source::Exec if !self.execs.take() => return self.scan_soon(),
+            Source::Fork if !self.forks.take() => return,
+            _ => {}
+        }
+        self.auditor.consider(hint.pid, &hint.source);
+    }
+
+    fn scan_soon(&mut self) {
+        self.next_scan = self.next_scan.min(self.last_scan + APART).max(Instant::now());
+    }
+
+    fn scan(&mut self) {
+        self.auditor.scan();
+        self.scans += 1;
+        let extent = if self.scans.is_multiple_of(LOOK_EVERY) { Extent::Things } else { Extent::QuickThings };
+        if self.scans.is_multiple_of(GLANCE_EVERY) && !self.errands.is_busy() {
+            self.errands.add(Errand { work: Work::Look(extent), pending: Pending::Things(extent), seq: None });
+        }
+        self.last_scan = Instant::now();
+        self.next_scan = self.last_scan + Duration::from_millis(self.auditor.setup.scan_ms);
+    }
+
+    /// The launcher is gone, and with it every task must go. What does not is killed and written down.
+    fn last_look(mut self) -> u8 {
+        self.auditor.end_instance(LAST);
+        0
+    }
+}

@@ -1,0 +1,201 @@
+//! A full look at the host: every group of ours, every process, and what ended tasks may have left.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::time::{Duration, Instant};
+
+use super::auditor::{Auditor, Source};
+use super::clean::Extent;
+use super::facts::{self, Facts};
+use super::judge::{self, Fault};
+use super::process::Process;
+use crate::containment::{Audited, Cause, Kind, Leftover, LeftoverKind};
+use crate::place::GroupName;
+
+/// Between two looks at what an ended task has left in its group: the launcher had its own time before it said so.
+const ENDED: Duration = Duration::from_secs(1);
+/// Things of one look that are written down each by itself; of a flood, the rest is one finding.
+const EACH: usize = 64;
+
+impl Auditor {
+    /// Looks at everything once. What looks wrong is a suspect; [`Auditor::look_again`] follows.
+    pub fn scan(&mut self) -> (u64, u64) {
+        let begun = Instant::now();
+        let groups = self.groups();
+        self.tasks.keep(|name| groups.contains(name));
+        let mut wanted = BTreeSet::new();
+        for name in &groups {
+            self.tasks.meet(&self.layout, name);
+            wanted.extend(self.members(name));
+        }
+        for pid in facts::pids() {
+            self.beat();
+            if wanted.contains(&pid) {
+                continue;
+            }
+            if facts::glance(pid).is_some_and(|((uids, depth), _)| {
+                depth >= 2 || uids.iter().any(|uid| self.setup.uid_range.contains(*uid))
+            }) {
+                wanted.insert(pid);
+            }
+        }
+        let mut seen: Vec<Facts> = Vec::with_capacity(wanted.len());
+        for pid in wanted {
+            self.beat();
+            seen.extend(Facts::read(pid));
+        }
+        // First what they show of their tasks, then what is to be thought of each.
+        seen.iter().for_each(|facts| self.learn(facts));
+        self.look_at_zombies(&seen);
+        self.look_at_ended(&seen);
+        let ours = seen.iter().filter(|facts| judge::group_of(facts.v2_path(), &self.setup.instance).is_some()).count();
+        for facts in seen {
+            self.beat();
+            self.suspect(facts, &Source::Scan);
+        }
+        self.reported.retain(|(pid, start), _| Facts::is_there(*pid, *start));
+        self.done.scans.push(begun.elapsed().as_micros() as u64);
+        (groups.len() as u64, ours as u64)
+    }
+
+    /// A scan with its second looks. What is not a process is for [`super::desk::Work`] to find.
+    pub fn audit(&mut self) -> Audited {
+        let begun = Instant::now();
+        self.found.clear();
+        let (tasks, processes) = self.scan();
+        self.settle();
+        let findings = std::mem::take(&mut self.found);
+        Audited { findings, leftovers: Vec::new(), tasks, processes, micros: begun.elapsed().as_micros() as u64 }
+    }
+
+    /// Takes every second look that is due or will be.
+    pub fn settle(&mut self) {
+        while let Some(due) = self.next_look() {
+            let wait = due.saturating_duration_since(Instant::now());
+            let timeout = nix::poll::PollTimeout::try_from(wait + Duration::from_millis(1));
+            let _ = nix::poll::poll(&mut [], timeout.unwrap_or(nix::poll::PollTimeout::ZERO));
+            self.look_again();
+        }
+    }
+
+    /// Writes down what no living task accounts for, each thing once for as long as it is there.
+    pub(super) fn report_things(&mut self, extent: Extent, left: &[Leftover]) {
+        let names: BTreeSet<_> = left.iter().map(|thing| (thing.kind, thing.name.clone())).collect();
+        self.reported_things.retain(|name| !extent.sees(name.0) || names.contains(name));
+        // Processes, and the uids they keep, are judged one by one.
+        let is_thing = |thing: &&Leftover| !matches!(thing.kind, LeftoverKind::Process | LeftoverKind::Uid);
+        let mut new: Vec<&Leftover> = left.iter().filter(is_thing).collect();
+        new.retain(|thing| self.reported_things.insert((thing.kind, thing.name.clone())));
+        for thing in new.iter().take(EACH) {
+            self.record_thing(thing);
+            self.beat();
+        }
+        if let Some(next) = new.get(EACH) {
+            let detail = format!("and {} more; taskman health --verify-clean lists them", new.len() - EACH - 1);
+            self.record_thing(&Leftover { detail, ..(*next).clone() });
+        }
+    }
+
+    /// The groups of this instance.
+    fn groups(&self) -> BTreeSet<String> {
+        let Ok(entries) = fs::read_dir(&self.layout.base().dir) else { return BTreeSet::new() };
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        names.filter(|name| GroupName::parse(name).is_some_and(|name| name.instance == self.setup.instance)).collect()
+    }
+
+    /// Who is in the group of this name.
+    pub(super) fn members(&self, name: &str) -> Vec<i32> {
+        let list = fs::read_to_string(self.layout.base().dir.join(name).join("cgroup.procs")).unwrap_or_default();
+        list.lines().filter_map(|pid| pid.parse().ok()).collect()
+    }
+
+    /// A dead process of a task is its parent's to reap. A payload may leave its own; sandbox-init and the launcher may not.
+    fn look_at_zombies(&mut self, seen: &[Facts]) {
+        let bound = Duration::from_millis(self.setup.zombie_ms);
+        let dead: Vec<&Facts> = seen.iter().filter(|facts| facts.is_dead() && self.is_left_to_us(facts)).collect();
+        self.zombies.retain(|name, _| dead.iter().any(|facts| (facts.pid, facts.start_time) == *name));
+        let now = Instant::now();
+        let mut overdue = Vec::new();
+        for facts in dead {
+            let name = (facts.pid, facts.start_time);
+            let since = *self.zombies.entry(name).or_insert(now);
+            if now.duration_since(since) >= bound && !self.reported.contains_key(&name) {
+                overdue.push(facts.clone());
+            }
+        }
+        for facts in overdue {
+            self.reported.insert((facts.pid, facts.start_time), true);
+            let group = judge::group_of(facts.v2_path(), &self.setup.instance);
+            let task = group.as_ref().and_then(|name| self.tasks.of_group_mut(name));
+            // A payload can keep its sandbox's first process from running: all that it spoils is its own share of processes.
+            // It is told of once, and takes no worker from others.
+            let is_launchers = Some(facts.ppid) == self.setup.launcher;
+            let told = task.as_ref().is_some_and(|task| task.zombies_told);
+            if told && !is_launchers {
+                continue;
+            }
+            let (id, owner) = task.map_or((None, None), |task| {
+                task.zombies_told |= !is_launchers;
+                (Some(task.group.task), task.owner.clone())
+            });
+            let fault = Fault {
+                kind: Kind::ZombieDetected,
+                task: id,
+                owner,
+                group: None,
+                uid: None,
+                faults: vec![format!("dead for more than {bound:?}, and process {} does not reap it", facts.ppid)],
+                cause: Cause::SupervisorCrash,
+                why: "its parent should have reaped it".to_owned(),
+                proven: true,
+                grave: is_launchers,
+            };
+            self.record_gone(facts, fault, &Source::Scan);
+        }
+    }
+
+    fn is_left_to_us(&self, facts: &Facts) -> bool {
+        let task = judge::group_of(facts.v2_path(), &self.setup.instance);
+        let task = task.and_then(|name| self.tasks.of_group(&name));
+        match task.and_then(|task| task.init.as_ref()) {
+            Some((init, ..)) => facts.ppid == *init || Some(facts.ppid) == self.setup.launcher,
+            None => self.setup.uid_range.contains(facts.uid[0]) && Some(facts.ppid) == self.setup.launcher,
+        }
+    }
+
+    /// A task that was told as ended, and still has processes: it could not be killed.
+    fn look_at_ended(&mut self, seen: &[Facts]) {
+        let overdue = |name: &str| {
+            let task = self.tasks.of_group(name)?;
+            task.ended.filter(|at| at.elapsed() >= ENDED)?;
+            Some((task.group.task, task.owner.clone(), task.uid))
+        };
+        let mut found = Vec::new();
+        for facts in seen.iter().filter(|facts| !facts.is_dead()) {
+            let Some(name) = judge::group_of(facts.v2_path(), &self.setup.instance) else { continue };
+            if let Some((task, owner, uid)) = overdue(&name)
+                && !self.reported.contains_key(&(facts.pid, facts.start_time))
+            {
+                let fault = Fault {
+                    kind: Kind::PostCleanupLeak,
+                    task: Some(task),
+                    owner,
+                    group: Some(name),
+                    uid,
+                    faults: vec!["its task has ended, and it has not".to_owned()],
+                    cause: Cause::SupervisorCrash,
+                    why: "it was killed and does not die".to_owned(),
+                    proven: true,
+                    grave: true,
+                };
+                found.push((facts.pid, facts.start_time, fault));
+            }
+        }
+        for (pid, start, fault) in found {
+            if let Some(process) = Process::look(pid).filter(|process| process.facts.start_time == start) {
+                self.reported.insert((pid, start), true);
+                self.act(process, fault, &Source::Scan);
+            }
+        }
+    }
+}

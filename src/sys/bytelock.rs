@@ -1,0 +1,50 @@
+//! A lock on one byte of a file, held by an open description: it ends when the last copy of that is closed, however its
+//! holder dies.
+
+use std::fs::File;
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, fcntl};
+
+/// Takes the byte's lock for `file`'s description, which is open for writing; false if another one has it.
+pub fn take(file: &File, byte: u32) -> Result<bool, Errno> {
+    match fcntl(file, FcntlArg::F_OFD_SETLK(&span(byte))) {
+        Ok(_) => Ok(true),
+        Err(Errno::EAGAIN | Errno::EACCES) => Ok(false),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Whether no other description has the byte's lock. Looks, and takes nothing.
+pub fn is_free(file: &File, byte: u32) -> Result<bool, Errno> {
+    let mut seen = span(byte);
+    fcntl(file, FcntlArg::F_OFD_GETLK(&mut seen))?;
+    Ok(seen.l_type == libc::F_UNLCK as i16)
+}
+
+fn span(byte: u32) -> libc::flock {
+    libc::flock {
+        l_type: libc::F_WRLCK as i16,
+        l_whence: libc::SEEK_SET as i16,
+        l_start: i64::from(byte),
+        l_len: 1,
+        l_pid: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_byte_is_taken_once_and_free_when_its_holder_is_gone() {
+        let path = tempfile::NamedTempFile::new().unwrap();
+        let open = || File::options().read(true).write(true).open(path.path()).unwrap();
+        let (holder, other) = (open(), open());
+        assert!(take(&holder, 7).unwrap());
+        assert!(!take(&other, 7).unwrap() && !is_free(&other, 7).unwrap());
+        assert!(take(&other, 8).unwrap(), "each byte stands for itself");
+        drop(holder);
+        assert!(is_free(&other, 7).unwrap() && take(&other, 7).unwrap());
+    }
+}
