@@ -17,7 +17,7 @@ fn messages() {
     println!("cargo::rerun-if-changed=proto");
     let mut compiler = protox::Compiler::new(["proto"]).expect("proto/ exists");
     compiler.include_source_info(true).include_imports(true);
-    compiler.open_files(["task.proto"]).expect("proto/ compiles");
+    compiler.open_files(["task.proto", "containment.proto"]).expect("proto/ compiles");
     // For reflection: what the service offers, as data.
     let descriptors = out_dir().join("descriptors.bin");
     std::fs::write(descriptors, compiler.encode_file_descriptor_set()).expect("OUT_DIR can be written to");

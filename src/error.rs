@@ -80,6 +80,9 @@ pub enum StartError {
     /// This host cannot enforce what the task asks for, and strict mode (the default) refuses to pretend.
     #[error("this host cannot contain the task in strict mode:\n{}", .0.iter().map(|m| format!("  - {m}")).collect::<Vec<_>>().join("\n"))]
     Host(Vec<String>),
+    /// This worker takes no tasks just now; says why, and what to do.
+    #[error("{0}")]
+    Refused(String),
     /// A named step of the start failed; nothing of the task ran.
     #[error("step {step}: {source}")]
     Step {

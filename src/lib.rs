@@ -17,10 +17,11 @@
 //! | [`cli`] | the `taskman` command; uses nothing but this library's public API |
 //! | [`client`] | the way to a server: mutual TLS, one method per verb, errors that say what to do |
 //! | [`doctor`] | what this host can enforce, in words that `taskman run` repeats when it refuses |
-//! | [`launch`] | the privileged parent: place, create, supervise, end, prove |
 //! | [`output`] | what tasks write: from pipes to disk, from disk to any number of readers; never in memory |
 //! | [`store`] | what the server remembers of every task, on disk before anybody is told |
 //! | [`server`] | the network-facing process: identity, ownership, records, streams, and no privilege |
+//! | [`audit`] | the auditor: what escapes is found by the kernel's word alone, killed and written down |
+//! | [`containment`] | findings, the journal, and whether this worker takes tasks |
 //! | [`wire`] | what server and launcher say to each other; neither trusts it unchecked |
 //! | [`launch`] | the privileged parent: place, create, watch, end, prove; one task ([`Launcher::start`]) or many ([`launch::service`]) |
 //! | [`cgroup`] | control groups of either layout behind one table |

@@ -1,9 +1,10 @@
 //! Messages and services generated from `proto/`.
 
 pub mod codec;
+pub mod containment;
 
 /// Package `task_manager`: the service of the source design, and what was added to it.
-#[allow(missing_docs, clippy::all, rust_2018_idioms)] // generated; documented in proto/task.proto
+#[allow(missing_docs, clippy::all, rust_2018_idioms)] // generated; documented in proto/
 pub mod task_manager {
     tonic::include_proto!("task_manager");
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::{FAILURE, OutputFormat};
 use crate::client::{Client, ClientError, Credentials};
+use crate::error::SysError;
 use crate::sys::names;
 use crate::task::spec::SpecError;
 
@@ -21,6 +22,16 @@ pub struct Connection {
     /// The user or client ID issuing the request (e.g., client001). This flag is required
     #[arg(long, value_name = "user-id", env = "TASKMAN_USER_ID", hide_env_values = true)]
     user_id: String,
+    #[command(flatten)]
+    server: Server,
+    /// Text for people, or JSON with stable keys
+    #[arg(long, value_enum, default_value_t, hide_possible_values = true, value_name = "table|json")]
+    pub output: OutputFormat,
+}
+
+/// Where the server is, and what to show it.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Server {
     /// The gRPC server address to connect to
     #[arg(
         long,
@@ -34,25 +45,29 @@ pub struct Connection {
     /// /etc/taskman/certs]
     #[arg(long, value_name = "DIR", env = "TASKMAN_CERTS", hide_env_values = true)]
     certs: Option<PathBuf>,
-    /// Text for people, or JSON with stable keys
-    #[arg(long, value_enum, default_value_t, hide_possible_values = true, value_name = "table|json")]
-    pub output: OutputFormat,
+}
+
+impl Server {
+    /// Connects as `user`.
+    pub async fn open(&self, user: &str) -> Result<Client, ClientError> {
+        let certs = self.certs.clone().unwrap_or_else(default_certs);
+        let credentials = Credentials::from_dir(&certs, user)?;
+        Client::connect(&self.server_address, &credentials).await
+    }
 }
 
 impl Connection {
     /// Connects.
     pub async fn open(&self) -> Result<Client, ClientError> {
-        let certs = self.certs.clone().unwrap_or_else(default_certs);
-        let credentials = Credentials::from_dir(&certs, &self.user_id)?;
-        Client::connect(&self.server_address, &credentials).await
+        self.server.open(&self.user_id).await
     }
 
     /// The flags another command needs to reach the same server as the same user, where the environment does not say it.
     pub fn flags(&self) -> String {
-        let certs = self.certs.as_ref().map(|certs| certs.display().to_string()).unwrap_or_default();
+        let certs = self.server.certs.as_ref().map(|certs| certs.display().to_string()).unwrap_or_default();
         let given = [
             ("--user-id", "TASKMAN_USER_ID", self.user_id.as_str(), ""),
-            ("--server-address", "TASKMAN_SERVER_ADDRESS", &self.server_address, DEFAULT_ADDRESS),
+            ("--server-address", "TASKMAN_SERVER_ADDRESS", &self.server.server_address, DEFAULT_ADDRESS),
             ("--certs", "TASKMAN_CERTS", &certs, ""),
         ];
         let needed = given.iter().filter(|(_, variable, value, default)| {
@@ -84,6 +99,12 @@ pub enum Failure {
     /// In what was asked for.
     #[error(transparent)]
     Spec(#[from] SpecError),
+    /// On this host, without a server.
+    #[error(transparent)]
+    Host(#[from] SysError),
+    /// The same: what was asked for was not done.
+    #[error("{0}")]
+    Refused(String),
     /// On this side.
     #[error("{0}: {1}")]
     Local(&'static str, std::io::Error),

@@ -143,8 +143,8 @@ fn usage(usage: &proto::Usage, output_bytes: u64) -> Usage {
     }
 }
 
-fn containment(containment: &proto::Containment) -> Containment {
-    let check = |check: &proto::containment::Check| Check {
+fn containment(containment: &proto::ContainmentProof) -> Containment {
+    let check = |check: &proto::containment_proof::Check| Check {
         name: Cow::Owned(check.name.clone()),
         value: check.value.clone(),
         ok: check.ok,
@@ -204,9 +204,9 @@ mod tests {
                 ..Default::default()
             }),
             timeout: Some(prost_types::Duration { seconds: 2, nanos: 0 }),
-            containment: Some(proto::Containment {
+            containment: Some(proto::ContainmentProof {
                 verdict: "proven".into(),
-                checks: vec![proto::containment::Check { name: "n".into(), value: "v".into(), ok: Some(true) }],
+                checks: vec![proto::containment_proof::Check { name: "n".into(), value: "v".into(), ok: Some(true) }],
             }),
             output_bytes: 9,
             detail: "exited with code 0".into(),

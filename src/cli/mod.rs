@@ -1,11 +1,16 @@
 //! The `taskman` command: parse, call the library, show, and exit with a code that means something.
 
+mod audit;
 mod certs;
 mod completions;
 mod connection;
+mod containment;
+mod desk;
 mod doctor;
 mod follow;
 mod get_status;
+mod health;
+mod incident;
 pub mod json;
 mod limits;
 mod list;
@@ -60,6 +65,10 @@ enum Command {
     Wait(wait::Args),
     /// Send a signal to a task
     Signal(signal::Args),
+    /// Show whether a worker takes tasks; quarantine it, recover it, and lift the quarantine
+    Health(health::Args),
+    /// Audit a worker's containment now, and show what was found
+    Audit(audit::Args),
     /// Print the completion script of a shell
     Completions(completions::Args),
     /// Say what this host can enforce, what it cannot, and how to change that
@@ -95,6 +104,8 @@ pub fn main() -> ExitCode {
         Ok(Command::List(args)) => list::run(&args),
         Ok(Command::Wait(args)) => wait::run(&args),
         Ok(Command::Signal(args)) => signal::run(&args),
+        Ok(Command::Health(args)) => health::run(&args),
+        Ok(Command::Audit(args)) => audit::run(&args),
         Ok(Command::Completions(args)) => completions::run(&args, command()),
         Ok(Command::Doctor(args)) => doctor::run(args),
         Ok(Command::Certs(args)) => certs::run(args),

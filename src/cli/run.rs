@@ -3,10 +3,12 @@
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use nix::errno::Errno;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
@@ -16,6 +18,7 @@ use super::summary::summary;
 use super::{FAILURE, OutputFormat};
 use crate::error::{Context, StartError, SysError};
 use crate::launch::{Launcher, Sink, UidRange, Wait};
+use crate::mutation::{Defence, off};
 use crate::task::limits::Limits;
 use crate::task::outcome::Reason;
 use crate::task::profile::Profile;
@@ -136,11 +139,20 @@ struct ReportFile {
 }
 
 impl ReportFile {
+    /// Root opens what somebody else may have put there: no symlink is followed, and no FIFO is waited for.
     fn open(path: &Path) -> Result<Self, SysError> {
         let made = !path.exists();
-        let file =
-            File::options().write(true).create(true).truncate(false).open(path).on("open", path.display().to_string());
-        Ok(Self { path: path.to_owned(), file: file.map_err(|e| e.hint("--report needs a writable place"))?, made })
+        let careful = if off(Defence::PlantedReport) { 0 } else { libc::O_NOFOLLOW | libc::O_NONBLOCK };
+        let file = File::options().write(true).create(true).truncate(false).custom_flags(careful).open(path);
+        let file = file.on("open", path.display().to_string()).map_err(|error| {
+            let hint = match error.errno() {
+                Errno::ELOOP => "--report follows no symbolic link; name the file itself",
+                Errno::ENXIO => "--report waits for no reader; open the other end of the pipe first",
+                _ => "--report needs a writable place",
+            };
+            error.hint(hint)
+        })?;
+        Ok(Self { path: path.to_owned(), file, made })
     }
 
     fn write(mut self, json: &str) -> Result<(), SysError> {

@@ -24,6 +24,7 @@
 //! ```
 
 mod connect;
+mod containment;
 mod credentials;
 mod error;
 mod output;
@@ -47,6 +48,7 @@ pub use error::{ClientError, one_line};
 pub use output::{Begin, Chunk, Output, OutputRequest, Places};
 pub use status::{outcome, shell_code};
 
+use crate::proto::task_manager::containment_client::ContainmentClient;
 use crate::proto::task_manager::task_manager_client::TaskManagerClient;
 use crate::proto::task_manager::{SignalTaskRequest, StopTaskRequest, TaskStatusRequest, WaitTaskRequest};
 use crate::task::id::TaskId;
@@ -60,13 +62,17 @@ const LARGEST_ANSWER: usize = 64 << 20;
 #[derive(Debug, Clone)]
 pub struct Client {
     tasks: TaskManagerClient<Channel>,
+    containment: ContainmentClient<Channel>,
 }
 
 impl Client {
     /// Connects to `HOST:PORT`. The host must be a name or address in the server's certificate.
     pub async fn connect(address: &str, credentials: &Credentials) -> Result<Self, ClientError> {
         let channel = connect::channel(address, credentials).await?;
-        Ok(Self { tasks: TaskManagerClient::new(channel).max_decoding_message_size(LARGEST_ANSWER) })
+        Ok(Self {
+            tasks: TaskManagerClient::new(channel.clone()).max_decoding_message_size(LARGEST_ANSWER),
+            containment: ContainmentClient::new(channel).max_decoding_message_size(LARGEST_ANSWER),
+        })
     }
 
     /// Starts a task. It is answered when the command was executed, or could not be.

@@ -50,7 +50,7 @@ fn reason(name: &str, status: Status) -> Reason {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::task_manager::Containment;
+    use crate::proto::task_manager::ContainmentProof;
 
     fn ended(status: JobStatus, exit_code: Option<i32>, signal: &str, reason: &str) -> TaskStatusResponse {
         TaskStatusResponse {
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn an_unproven_end_is_not_the_tasks_success() {
         let with = |verdict: &str| {
-            let containment = Some(Containment { verdict: verdict.into(), checks: Vec::new() });
+            let containment = Some(ContainmentProof { verdict: verdict.into(), checks: Vec::new() });
             shell_code(&TaskStatusResponse { containment, ..ended(JobStatus::ExitedOk, Some(0), "", "exit") })
         };
         assert_eq!([with("proven"), with("unproven"), with("violated")], [Some(0), Some(125), Some(125)]);

@@ -9,6 +9,8 @@ const OWN: u64 = 160;
 const TASK_IN_LAUNCHER: u64 = 16;
 /// Of one task in the server: two pipes and two files.
 const TASK_IN_SERVER: u64 = 4;
+/// Of those who read metrics, all together, where there are any.
+pub const METRICS_CONNECTIONS: usize = 16;
 /// Fewer make no service.
 const FEWEST: u64 = 256;
 
@@ -20,7 +22,7 @@ impl Config {
         if open_files < FEWEST {
             return Err(format!("{open_files} open files are too few for a server, {FEWEST} are the least; {how}"));
         }
-        let room = open_files - OWN;
+        let room = open_files - OWN - self.metrics_address.as_ref().map_or(0, |_| METRICS_CONNECTIONS as u64);
         let tasks = usize::try_from(room / TASK_IN_LAUNCHER).unwrap_or(usize::MAX).min(self.quota.running);
         let connections = usize::try_from(room - tasks as u64 * TASK_IN_SERVER).unwrap_or(usize::MAX);
         let connections = connections.min(self.connections.total);

@@ -15,10 +15,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::launch::UidRange;
+use crate::place::UidRange;
 use crate::task::limits::Limits;
 use crate::task::profile::Profile as Inside;
 
+pub use fit::METRICS_CONNECTIONS;
 pub use parse::{ConfigError, Overrides};
 
 /// The default configuration, with comments.
@@ -29,6 +30,8 @@ pub const DEFAULT: &str = include_str!("default.toml");
 #[allow(missing_docs)] // each is described in default.toml
 pub struct Config {
     pub server_address: String,
+    /// None when metrics are off.
+    pub metrics_address: Option<String>,
     pub state_dir: PathBuf,
     pub server_uid: u32,
     pub uid_range: UidRange,
@@ -41,6 +44,7 @@ pub struct Config {
     pub retain: Retain,
     pub stop: Stop,
     pub audit_log: AuditLog,
+    pub audit: Audit,
     pub profiles: BTreeMap<String, Profile>,
 }
 
@@ -114,6 +118,16 @@ pub struct AuditLog {
     pub rotate: u64,
     pub keep: usize,
     pub fsync: Fsync,
+}
+
+/// How the auditor looks, and when it has seen enough.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Audit {
+    pub events: bool,
+    pub scan: Duration,
+    pub zombie: Duration,
+    pub cleanup_failures: u64,
 }
 
 /// When an audit record is on disk for certain.

@@ -17,6 +17,7 @@ use super::{Config, DEFAULT, Tls};
 #[allow(missing_docs)] // named as the flags
 pub struct Overrides {
     pub server_address: Option<String>,
+    pub metrics_address: Option<String>,
     pub state_dir: Option<PathBuf>,
     /// Replaces every TLS file of the configuration.
     pub certs: Option<PathBuf>,
@@ -148,6 +149,9 @@ fn as_profile(name: &str, value: &Value) -> Result<Table, ConfigError> {
 fn lay_overrides(table: &mut Table, overrides: &Overrides) -> Result<(), ConfigError> {
     if let Some(address) = &overrides.server_address {
         table.insert("server_address".into(), Value::String(address.clone()));
+    }
+    if let Some(address) = &overrides.metrics_address {
+        table.insert("metrics_address".into(), Value::String(address.clone()));
     }
     if let Some(dir) = &overrides.state_dir {
         table.insert("state_dir".into(), path_value("--state-dir", dir)?);

@@ -18,6 +18,7 @@ fn refusal(text: &str) -> String {
 fn the_default_is_what_its_file_says() {
     let config = Config::default();
     assert_eq!(config.server_address, "localhost:50051");
+    assert_eq!(config.metrics_address, None);
     assert_eq!(config.state_dir, Path::new("/var/lib/taskman"));
     assert_eq!(config.server_uid, 1_899_999_999);
     assert_eq!(config.uid_range, UidRange::default());
@@ -168,4 +169,18 @@ fn a_directory_of_certificates_goes_with_no_single_file() {
 fn a_file_that_is_not_there_is_named() {
     let error = Config::load(Some(Path::new("/no/such/file.toml")), &Overrides::default()).unwrap_err();
     assert!(error.to_string().starts_with("configuration /no/such/file.toml: cannot be read"), "{error}");
+}
+
+#[test]
+fn metrics_are_read_on_this_host_unless_the_operator_says_otherwise() {
+    let address = |text: &str| parse(&format!("metrics_address = \"{text}\"")).map(|config| config.metrics_address);
+    assert_eq!(address(""), Ok(None));
+    assert_eq!(address("9464"), Ok(Some("localhost:9464".to_owned())));
+    for told in ["localhost:0", "0.0.0.0:9464", "[::1]:9464", "worker-7:9464"] {
+        assert_eq!(address(told), Ok(Some(told.to_owned())));
+    }
+    for wrong in ["worker-7", ":9464", "localhost:", "70000", "localhost:70000"] {
+        let why = address(wrong).unwrap_err();
+        assert!(why.contains("metrics_address") && why.contains("9464"), "{why}");
+    }
 }

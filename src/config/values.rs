@@ -7,9 +7,9 @@ use toml::Table;
 
 use super::parse::ConfigError;
 use super::table::Section;
-use super::{AuditLog, Config, Connections, Fsync, Output, Profile, Quota, Retain, Stop, Tls};
+use super::{Audit, AuditLog, Config, Connections, Fsync, Output, Profile, Quota, Retain, Stop, Tls};
 use crate::certs::name;
-use crate::launch::UidRange;
+use crate::place::UidRange;
 use crate::task::limits::Limits;
 
 /// Converts a complete table; the TLS files are left empty, because only a server needs them.
@@ -17,7 +17,8 @@ pub(super) fn typed(table: &Table) -> Result<Config, ConfigError> {
     let root = Section::root(table);
     let uid_range: UidRange = root.parsed("uid_range")?;
     Ok(Config {
-        server_address: address(&root)?,
+        server_address: server_address(&root)?,
+        metrics_address: metrics_address(&root)?,
         state_dir: root.path("state_dir")?.ok_or_else(|| root.refuse("state_dir", "must name a directory"))?,
         server_uid: server_uid(&root, uid_range)?,
         uid_range,
@@ -36,15 +37,29 @@ pub(super) fn typed(table: &Table) -> Result<Config, ConfigError> {
         retain: retain(&root.section("retain")?)?,
         stop: stop(&root.section("stop")?)?,
         audit_log: audit_log(&root.section("audit_log")?)?,
+        audit: audit(&root.section("audit")?)?,
         profiles: profiles(&root.section("profiles")?)?,
     })
 }
 
-fn address(root: &Section<'_>) -> Result<String, ConfigError> {
+fn is_address(text: &str) -> bool {
+    text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
+}
+
+fn server_address(root: &Section<'_>) -> Result<String, ConfigError> {
     let text = root.text("server_address")?;
-    let sound = text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
     let wrong = || root.refuse("server_address", "must be HOST:PORT, such as \"localhost:50051\" or \"[::1]:50051\"");
-    sound.then(|| text.to_owned()).ok_or_else(wrong)
+    is_address(text).then(|| text.to_owned()).ok_or_else(wrong)
+}
+
+/// A bare port is this host's own: whoever wants others to read the metrics says so.
+fn metrics_address(root: &Section<'_>) -> Result<Option<String>, ConfigError> {
+    match root.text("metrics_address")? {
+        "" => Ok(None),
+        port if port.parse::<u16>().is_ok() => Ok(Some(format!("localhost:{port}"))),
+        text if is_address(text) => Ok(Some(text.to_owned())),
+        _ => Err(root.refuse("metrics_address", "must be a port, such as \"9464\", or HOST:PORT, or empty for none")),
+    }
 }
 
 fn server_uid(root: &Section<'_>, tasks: UidRange) -> Result<u32, ConfigError> {
@@ -114,6 +129,15 @@ fn audit_log(section: &Section<'_>) -> Result<AuditLog, ConfigError> {
             "interval" => Fsync::Interval,
             _ => return Err(section.refuse("fsync", "must be \"always\" or \"interval\"")),
         },
+    })
+}
+
+fn audit(section: &Section<'_>) -> Result<Audit, ConfigError> {
+    Ok(Audit {
+        events: section.flag("events")?,
+        scan: section.duration("scan")?,
+        zombie: section.duration("zombie")?,
+        cleanup_failures: section.number("cleanup_failures", 0, 1_000_000)?,
     })
 }
 

@@ -19,6 +19,9 @@ pub struct Args {
     /// Where clients connect; port 0 takes a free one
     #[arg(long, value_name = "HOST:PORT", env = "TASKMAN_SERVER_ADDRESS")]
     pub server_address: Option<String>,
+    /// Where GET /metrics is answered, for Prometheus: a port of localhost, or HOST:PORT; nowhere by default
+    #[arg(long, value_name = "HOST:PORT", env = "TASKMAN_METRICS_ADDRESS")]
+    pub metrics_address: Option<String>,
     /// Directory with ca.crt, server.crt, server.key and crl.pem, as `taskman certs init` makes it
     #[arg(long, value_name = "DIR", env = "TASKMAN_CERTS", conflicts_with_all = ["ca_cert", "server_cert", "server_key"])]
     pub certs: Option<PathBuf>,
@@ -62,6 +65,7 @@ impl Args {
     pub fn overrides(&self) -> Overrides {
         Overrides {
             server_address: self.server_address.clone(),
+            metrics_address: self.metrics_address.clone(),
             state_dir: self.state_dir.clone(),
             certs: self.certs.clone(),
             ca_cert: self.ca_cert.clone(),

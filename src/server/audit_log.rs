@@ -23,18 +23,19 @@ use time::macros::format_description;
 use crate::config::{self, Fsync};
 use crate::error::{Context, SysError};
 use crate::task::id::TaskId;
+use crate::task::record::UnixMillis;
 
 /// Longer texts are cut: a client must not fill the disk with reasons.
 const LONGEST_TEXT: usize = 1024;
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// One request and its answer.
+/// One request and its answer, or one line of the containment journal.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry<'a> {
     /// The name in the certificate; None when it has none that can be used.
     pub identity: Option<&'a str>,
-    /// Where it came from.
-    pub peer: SocketAddr,
+    /// Where it came from; None when it did not come over the network.
+    pub peer: Option<SocketAddr>,
     /// What was asked for, as the command line names it.
     pub verb: &'a str,
     /// The task, if one was named or made.
@@ -43,6 +44,17 @@ pub struct Entry<'a> {
     pub outcome: &'a str,
     /// Why, if it was refused; else empty.
     pub reason: &'a str,
+    /// The line of the containment journal that this is.
+    pub journal: Option<Origin>,
+}
+
+/// A line of the containment journal.
+#[derive(Debug, Clone, Copy)]
+pub struct Origin {
+    /// Its number.
+    pub seq: u64,
+    /// When it happened, which may be long before it is recorded here.
+    pub at: UnixMillis,
 }
 
 /// The line. Fields are only ever added.
@@ -50,12 +62,14 @@ pub struct Entry<'a> {
 struct Line<'a> {
     time: &'a str,
     identity: Option<&'a str>,
-    peer: SocketAddr,
+    peer: Option<SocketAddr>,
     verb: &'a str,
     task: Option<TaskId>,
     outcome: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
     reason: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    journal: Option<u64>,
 }
 
 /// An open audit log. Clones write to the same one.
@@ -252,7 +266,8 @@ fn append(path: &Path, new: bool) -> Result<File, SysError> {
 /// One line of ASCII. serde_json escapes what ends a line; what steers a terminal beyond that is escaped here.
 fn line(entry: &Entry<'_>, at: OffsetDateTime) -> String {
     let format = format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:3]Z");
-    let time = at.format(&format).unwrap_or_default();
+    let happened = entry.journal.and_then(|origin| moment(origin.at));
+    let time = happened.unwrap_or(at).format(&format).unwrap_or_default();
     let line = Line {
         time: &time,
         identity: entry.identity.map(cut),
@@ -261,6 +276,7 @@ fn line(entry: &Entry<'_>, at: OffsetDateTime) -> String {
         task: entry.task,
         outcome: cut(entry.outcome),
         reason: cut(entry.reason),
+        journal: entry.journal.map(|origin| origin.seq),
     };
     let json = serde_json::to_string(&line).expect("strings are always JSON");
     let mut ascii = String::with_capacity(json.len() + 1);
@@ -274,6 +290,13 @@ fn line(entry: &Entry<'_>, at: OffsetDateTime) -> String {
     }
     ascii.push('\n');
     ascii
+}
+
+/// None for a line that was damaged and has no time.
+fn moment(at: UnixMillis) -> Option<OffsetDateTime> {
+    Some(at)
+        .filter(|at| *at > 0)
+        .and_then(|at| OffsetDateTime::from_unix_timestamp_nanos(i128::from(at) * 1_000_000).ok())
 }
 
 fn cut(text: &str) -> &str {

@@ -9,8 +9,8 @@ use super::*;
 const PLENTY: config::AuditLog = config::AuditLog { rotate: 1 << 30, keep: 3, fsync: Fsync::Interval };
 
 fn entry<'a>(identity: &'a str, reason: &'a str) -> Entry<'a> {
-    let peer = "[::1]:9".parse().unwrap();
-    Entry { identity: Some(identity), peer, verb: "start", task: None, outcome: "ok", reason }
+    let peer = Some("[::1]:9".parse().unwrap());
+    Entry { identity: Some(identity), peer, verb: "start", task: None, outcome: "ok", reason, journal: None }
 }
 
 fn lines(path: &Path) -> Vec<Value> {
@@ -28,6 +28,15 @@ fn a_record_has_its_fields_and_a_time() {
          \"task\":\"{task}\",\"outcome\":\"NOT_FOUND\",\"reason\":\"no such task\"}}\n"
     );
     assert_eq!(text, expected);
+}
+
+#[test]
+fn a_line_of_the_journal_has_its_number_its_own_time_and_no_peer() {
+    let origin = Some(Origin { seq: 7, at: 1_767_323_045_678 });
+    let entry = Entry { peer: None, verb: "quarantine", journal: origin, ..entry("root", "a drill") };
+    let expected = "{\"time\":\"2026-01-02T03:04:05.678Z\",\"identity\":\"root\",\"peer\":null,\"verb\":\"quarantine\",\
+         \"task\":null,\"outcome\":\"ok\",\"reason\":\"a drill\",\"journal\":7}\n";
+    assert_eq!(line(&entry, OffsetDateTime::now_utc()), expected);
 }
 
 #[test]

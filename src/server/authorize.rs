@@ -16,12 +16,20 @@ pub enum Verb {
     ListOthers,
     Wait,
     Signal,
+    Health,
+    Quarantine,
+    Unquarantine,
+    Audit,
+    Findings,
+    ShowFinding,
+    VerifyClean,
+    Recover,
 }
 
 impl Verb {
     /// All of them.
     #[cfg(test)]
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 16] = [
         Self::Start,
         Self::Stop,
         Self::GetStatus,
@@ -30,6 +38,14 @@ impl Verb {
         Self::ListOthers,
         Self::Wait,
         Self::Signal,
+        Self::Health,
+        Self::Quarantine,
+        Self::Unquarantine,
+        Self::Audit,
+        Self::Findings,
+        Self::ShowFinding,
+        Self::VerifyClean,
+        Self::Recover,
     ];
 
     /// The name in the audit log: the command's own.
@@ -43,6 +59,14 @@ impl Verb {
             Self::ListOthers => "list-others",
             Self::Wait => "wait",
             Self::Signal => "signal",
+            Self::Health => "health",
+            Self::Quarantine => "quarantine",
+            Self::Unquarantine => "unquarantine",
+            Self::Audit => "audit",
+            Self::Findings => "findings",
+            Self::ShowFinding => "show-finding",
+            Self::VerifyClean => "verify-clean",
+            Self::Recover => "recover",
         }
     }
 }
@@ -79,7 +103,7 @@ pub enum Decision {
 use Decision::{Allow, Denied, NotFound};
 
 /// Verb; the decision for an administrator's own and others' tasks, and for a user's.
-const TABLE: [(Verb, [Decision; 2], [Decision; 2]); 8] = [
+const TABLE: [(Verb, [Decision; 2], [Decision; 2]); 16] = [
     //                   admin: own, others   user: own, others
     (Verb::Start, [Allow, Denied], [Allow, Denied]),
     (Verb::Stop, [Allow, Allow], [Allow, NotFound]),
@@ -89,6 +113,15 @@ const TABLE: [(Verb, [Decision; 2], [Decision; 2]); 8] = [
     (Verb::ListOthers, [Allow, Allow], [Denied, Denied]),
     (Verb::Wait, [Allow, Allow], [Allow, NotFound]),
     (Verb::Signal, [Allow, Allow], [Allow, NotFound]),
+    // About the worker and not about a task, so nobody owns it.
+    (Verb::Health, [Allow, Allow], [Denied, Denied]),
+    (Verb::Quarantine, [Allow, Allow], [Denied, Denied]),
+    (Verb::Unquarantine, [Allow, Allow], [Denied, Denied]),
+    (Verb::Audit, [Allow, Allow], [Denied, Denied]),
+    (Verb::Findings, [Allow, Allow], [Denied, Denied]),
+    (Verb::ShowFinding, [Allow, Allow], [Denied, Denied]),
+    (Verb::VerifyClean, [Allow, Allow], [Denied, Denied]),
+    (Verb::Recover, [Allow, Allow], [Denied, Denied]),
 ];
 
 /// Someone with a certificate of ours.
@@ -113,10 +146,10 @@ impl Caller {
         match decide(self.role, verb, ownership) {
             Allow => Ok(()),
             NotFound => Err(ApiError::NotFound),
-            Denied => Err(ApiError::Denied(format!(
-                "{} is for administrators; ask one of them, or leave the owner out to see your own tasks",
-                verb.name()
-            ))),
+            Denied => {
+                let hint = if verb == Verb::ListOthers { ", or leave the owner out to see your own tasks" } else { "" };
+                Err(ApiError::Denied(format!("{} is for administrators; ask one of them{hint}", verb.name())))
+            }
         }
     }
 }
@@ -158,6 +191,18 @@ mod tests {
             assert!(matches!(user.may(verb, "alice"), Err(ApiError::NotFound)), "{verb:?}");
             assert!(user.may(verb, "mallory").is_ok());
             assert!(Caller::new("admin", &["admin".to_owned()]).may(verb, "alice").is_ok());
+        }
+    }
+
+    #[test]
+    fn the_worker_itself_is_for_administrators_alone() {
+        let admins = ["admin".to_owned()];
+        let own = [Verb::Start, Verb::List];
+        let of_tasks = [Verb::Stop, Verb::GetStatus, Verb::Stream, Verb::ListOthers, Verb::Wait, Verb::Signal];
+        for verb in Verb::ALL.into_iter().filter(|verb| !own.contains(verb) && !of_tasks.contains(verb)) {
+            assert!(Caller::new("admin", &admins).may(verb, "").is_ok(), "{verb:?}");
+            assert!(matches!(Caller::new("ann", &admins).may(verb, ""), Err(ApiError::Denied(_))), "{verb:?}");
+            assert!(matches!(Caller::new("", &admins).may(verb, ""), Err(ApiError::Denied(_))), "{verb:?}");
         }
     }
 

@@ -3,12 +3,16 @@
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 
+use crate::containment::Leftover;
 use crate::error::{StartError, SysError};
 use crate::store::StoreError;
 use crate::task::spec::SpecError;
 
 /// The metadata key under which a start that could not execute its command says what a shell would exit with.
 pub const EXIT_CODE_KEY: &str = "taskman-exit-code";
+
+/// Leftovers that a message names: it travels in a header, which is small. VerifyClean tells all.
+const NAMED: usize = 8;
 
 /// A refusal, or a failure.
 #[derive(Debug)]
@@ -17,6 +21,10 @@ pub enum ApiError {
     Unauthenticated(String),
     /// No such task, or none that the caller may see: the two are the same, to the byte.
     NotFound,
+    /// No such finding, or none that can be read.
+    NoFinding(String),
+    /// Quarantine is not lifted while these are there.
+    Left(Vec<Leftover>),
     /// Not for this caller.
     Denied(String),
     /// The request cannot be meant.
@@ -47,12 +55,14 @@ impl ApiError {
     pub fn code(&self) -> Code {
         match self {
             Self::Unauthenticated(_) => Code::Unauthenticated,
-            Self::NotFound => Code::NotFound,
+            Self::NotFound | Self::NoFinding(_) => Code::NotFound,
             Self::Denied(_) => Code::PermissionDenied,
             Self::Invalid(_) | Self::Start(StartError::Spec(_) | StartError::Exec { .. }) => Code::InvalidArgument,
             Self::AlreadyExists(_) => Code::AlreadyExists,
             Self::Exhausted(_) | Self::TooOften { .. } => Code::ResourceExhausted,
-            Self::Precondition(_) | Self::Start(StartError::Host(_)) => Code::FailedPrecondition,
+            Self::Precondition(_) | Self::Left(_) | Self::Start(StartError::Host(_) | StartError::Refused(_)) => {
+                Code::FailedPrecondition
+            }
             Self::Unavailable(_) => Code::Unavailable,
             // Descriptors, processes, uids: what a host can run out of, and later have again.
             Self::Start(StartError::Step { source, .. }) if is_exhaustion(source) => Code::ResourceExhausted,
@@ -70,8 +80,10 @@ impl ApiError {
             Self::NotFound => "task not found; `taskman list` shows your tasks".to_owned(),
             Self::Invalid(error) => error.to_string(),
             Self::Start(error) => error.to_string(),
+            Self::Left(things) => left(things),
             Self::TooOften { message: text, .. }
             | Self::Unauthenticated(text)
+            | Self::NoFinding(text)
             | Self::Denied(text)
             | Self::AlreadyExists(text)
             | Self::Exhausted(text)
@@ -80,6 +92,14 @@ impl ApiError {
             | Self::Internal(text) => text.clone(),
         }
     }
+}
+
+fn left(things: &[Leftover]) -> String {
+    let named = things.iter().take(NAMED).map(|thing| format!("{} {}", thing.kind, thing.name)).collect::<Vec<_>>();
+    let more = things.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let (count, named) = (things.len(), named.join(", "));
+    format!("quarantine is not lifted: {count} things are left ({named}{more}); `taskman health --recover` sweeps them")
 }
 
 fn is_exhaustion(error: &SysError) -> bool {

@@ -4,7 +4,7 @@
 //! is taken back when the command could not be executed: then there was no task.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
 
@@ -12,6 +12,7 @@ use super::error::ApiError;
 use super::link::TaskEvent;
 use super::quota::Taken;
 use super::registry::{Claim, Live, Phase, Registry};
+use crate::fault;
 use crate::output::{Allowance, Log, Source};
 use crate::store::Inserted;
 use crate::task::record::{End, Record, StoredOutput};
@@ -43,15 +44,19 @@ async fn keep(
     (place, claim): (Taken, Option<Claim>),
     answer: oneshot::Sender<Result<(), ApiError>>,
 ) {
+    let asked = Instant::now();
     match begin(&registry, &live, request).await {
         Err(error) => {
+            registry.metrics.not_started(&error);
             registry.remove(live.id);
             let _ = answer.send(Err(error)); // the caller may have gone
         }
         Ok((mut events, allowance)) => {
+            registry.metrics.started(asked.elapsed());
             live.phase.send_replace(Phase::Running);
             drop(claim);
             let _ = answer.send(Ok(()));
+            fault::point("told");
             if let Some(ended) = run(&registry, &live, &mut events, &allowance).await {
                 finish(&registry, &live, *ended).await;
             }
@@ -68,9 +73,13 @@ async fn begin(registry: &Registry, live: &Live, request: StartRequest) -> Resul
     if let Inserted::Repeated(first) = registry.store.insert(record).await? {
         return Err(ApiError::AlreadyExists(format!("client_token: task {} was started with this token", first.id)));
     }
+    fault::point("recorded");
     let limit = request.limits.output_bytes;
     let mut events = registry.link.start(request).await;
-    match events.recv().await {
+    fault::point("asked");
+    let first = events.recv().await;
+    fault::point("answered");
+    match first {
         Some(TaskEvent::Started(started, fds)) => match accept(registry, live, &started, fds, limit).await {
             Ok(allowance) => Ok((events, allowance)),
             Err(error) => {
@@ -90,6 +99,7 @@ async fn begin(registry: &Registry, live: &Live, request: StartRequest) -> Resul
 
 /// Nothing of a task that was not started is kept.
 async fn forget(registry: &Registry, live: &Live) -> Result<(), ApiError> {
+    fault::point("forgetting");
     registry.outputs.remove(live.id)?;
     Ok(registry.store.remove(vec![live.id]).await?)
 }
@@ -121,7 +131,9 @@ async fn accept(
         record.reduced.clone_from(&started.reduced);
         record.clone()
     };
+    fault::point("storing");
     registry.store.update(record).await?;
+    fault::point("accepted");
     Ok(allowance)
 }
 
@@ -154,12 +166,15 @@ async fn run(
 
 /// Stores the rest of the output and then the record; only then is the task final.
 async fn finish(registry: &Registry, live: &Live, ended: Ended) {
+    fault::point("ended");
     for (_, log) in live.logs() {
         log.finish();
     }
     for (_, log) in live.logs() {
         let _ = log.progress().wait_for(|progress| progress.closed.is_some()).await;
     }
+    registry.metrics.ended(&ended);
+    fault::point("flushed");
     let output = stored(live.logs());
     let mut usage = ended.usage;
     usage.output_bytes = output.bytes;
@@ -169,6 +184,7 @@ async fn finish(registry: &Registry, live: &Live, ended: Ended) {
         tracing::error!(task = %live.id, %error, "the end of a task could not be recorded; trying again");
         tokio::time::sleep(RETRY).await;
     }
+    fault::point("final");
     tracing::info!(task = %live.id, owner = live.owner, reason = ?end.outcome.reason, verdict = ?end.containment.verdict, "task ended");
     live.phase.send_replace(Phase::Final);
 }

@@ -5,17 +5,21 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::containment::{Answer, HealthView, Line, Query, Scan};
 use crate::error::{StartError, SysError};
 use crate::task::id::TaskId;
 use crate::wire::{self, Ended, Event, PacketError, Request, StartRequest, Started};
 
 /// Requests that wait for the socket; beyond it, callers wait.
 const WAITING: usize = 1024;
+/// An auditor that does not answer within this time will not: it looks at a whole host in less.
+const ANSWER: Duration = Duration::from_secs(50);
 
 /// What happens to one task.
 pub enum TaskEvent {
@@ -31,6 +35,12 @@ pub enum TaskEvent {
 pub enum ServerEvent {
     /// Fresh TLS files, in the order CA, certificate, key and, if there is one, the revocation list.
     TlsFiles(Vec<OwnedFd>),
+    /// Whether tasks are taken, from now on.
+    Health(Box<HealthView>),
+    /// The containment journal has grown.
+    Journal(Vec<Line>),
+    /// The auditor lives, and what it did.
+    Scan(Scan),
     /// Admit no more tasks; the launcher stops those that run.
     Drain,
     /// The launcher is gone, or no longer makes sense: every task is dead or dying, and this process must end.
@@ -48,6 +58,7 @@ pub struct Link {
 struct Waiting {
     tasks: HashMap<TaskId, mpsc::UnboundedSender<TaskEvent>>,
     signals: HashMap<u64, oneshot::Sender<Option<SysError>>>,
+    answers: HashMap<u64, oneshot::Sender<Answer>>,
 }
 
 impl Link {
@@ -73,7 +84,7 @@ impl Link {
     }
 
     /// Asks a task to end.
-    pub async fn stop(&self, task: TaskId, grace: std::time::Duration) {
+    pub async fn stop(&self, task: TaskId, grace: Duration) {
         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
         self.send(Request::Stop { task, grace_ms }).await;
     }
@@ -91,6 +102,21 @@ impl Link {
         self.send(Request::Signal { seq, task, number }).await;
         let lost = || Some(SysError::new("signal", format!("task {task}"), nix::errno::Errno::EPIPE));
         receiver.await.unwrap_or_else(|_| lost())
+    }
+
+    /// Puts a question to the auditor. Without an answer in time it is [`Answer::Refused`].
+    pub async fn containment(&self, query: Query) -> Answer {
+        let seq = self.seq.fetch_add(1, Ordering::Relaxed);
+        let (sender, receiver) = oneshot::channel();
+        self.waiting().answers.insert(seq, sender);
+        self.send(Request::Containment { seq, query }).await;
+        match tokio::time::timeout(ANSWER, receiver).await {
+            Ok(Ok(answer)) => answer,
+            _ => {
+                self.waiting().answers.remove(&seq);
+                Answer::Refused("the auditor does not answer; `taskman health` says whether it lives".to_owned())
+            }
+        }
     }
 
     /// Says that all is recorded; returns when that was sent, and nothing more will be.
@@ -119,6 +145,15 @@ impl Link {
                 }
                 return None;
             }
+            Event::Containment { seq, answer } => {
+                if let Some(waiting) = self.waiting().answers.remove(&seq) {
+                    let _ = waiting.send(*answer); // the same
+                }
+                return None;
+            }
+            Event::Health(health) => return Some(ServerEvent::Health(health)),
+            Event::Journal(lines) => return Some(ServerEvent::Journal(lines)),
+            Event::Scan(scan) => return Some(ServerEvent::Scan(scan)),
             Event::TlsFiles => return Some(ServerEvent::TlsFiles(fds)),
             Event::Drain => return Some(ServerEvent::Drain),
         };

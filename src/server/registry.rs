@@ -7,7 +7,9 @@ use tokio::sync::{Notify, watch};
 
 use super::authorize::{Caller, Verb};
 use super::error::ApiError;
+use super::health::Health;
 use super::link::Link;
+use super::metrics::Metrics;
 use super::quota::Quotas;
 use crate::config::Config;
 use crate::output::{Log, Outputs, Source};
@@ -120,10 +122,14 @@ pub struct Registry {
     pub quotas: Arc<Quotas>,
     /// How far the server has come.
     pub stage: watch::Sender<Stage>,
+    /// Whether tasks are taken.
+    pub health: Health,
     /// One more is held by each reader of output.
     pub readers: Arc<()>,
     /// Told whenever a task was recorded as ended.
     pub ended: Notify,
+    /// What is counted for those who watch the server.
+    pub metrics: Metrics,
     live: Mutex<HashMap<TaskId, Arc<Live>>>,
     tokens: Mutex<HashSet<(String, String)>>,
     token_freed: Notify,
@@ -139,8 +145,10 @@ impl Registry {
             outputs,
             link,
             stage: watch::Sender::new(Stage::Serving),
+            health: Health::default(),
             readers: Arc::default(),
             ended: Notify::new(),
+            metrics: Metrics::default(),
             live: Mutex::default(),
             tokens: Mutex::default(),
             token_freed: Notify::new(),
@@ -175,6 +183,16 @@ impl Registry {
     /// How many tasks are live.
     pub fn live_count(&self) -> usize {
         self.lives().len()
+    }
+
+    /// How far each live task has come, in a word.
+    pub fn live_states(&self) -> Vec<&'static str> {
+        let state = |live: &Arc<Live>| match *live.phase.borrow() {
+            Phase::Starting => "starting",
+            Phase::Running if !live.is_ending() => "running",
+            Phase::Running | Phase::Final => "ending",
+        };
+        self.lives().values().map(state).collect()
     }
 
     /// Bytes that the live tasks of `owner` have written.

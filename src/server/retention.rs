@@ -51,6 +51,7 @@ pub async fn reconcile(registry: &Registry, keep_strays: bool) -> Result<(), Sto
     for record in &lost {
         let end = lost_end(registry, record);
         registry.store.finish(record.id, end).await?;
+        registry.metrics.lost();
         tracing::warn!(task = %record.id, owner = record.owner, "task was running when the server died: server_lost");
     }
     if keep_strays {

@@ -2,8 +2,9 @@
 //! an error is one line on the terminal and not half a service.
 
 use std::error::Error;
+use std::fs::File;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -12,12 +13,15 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use super::args::Args;
+use super::serve::{self, Listeners};
 use super::state::State;
-use super::{logging, serve, split};
+use super::{auditor, logging, split};
 use crate::config::Config;
 use crate::error::{Context, StartError, SysError};
+use crate::fault;
+use crate::launch::Launcher;
 use crate::launch::service::{self, tls};
-use crate::launch::{Launcher, UidRange};
+use crate::place::{self, UidRange};
 use crate::sys::clone::{self, Side};
 use crate::sys::names;
 use crate::wire::{self, Sender};
@@ -25,6 +29,9 @@ use crate::{certs, doctor};
 
 /// The whole of `taskman-server`.
 pub fn main() -> ExitCode {
+    if std::env::args_os().nth(1).is_some_and(|word| word == "auditor") {
+        return auditor::main();
+    }
     let args = Args::parse();
     if args.print_config {
         print!("{}", Config::print_default());
@@ -55,37 +62,44 @@ fn run(args: &Args) -> Result<u8, Box<dyn Error>> {
     }
     // Sent to the server once it is there; what is wrong with them is said here and now.
     tls::Files::open(&config.tls)?;
-    let listener = bind(&config.server_address)?;
+    let listeners = Listeners {
+        api: bind(&config.server_address, "--server-address")?,
+        metrics: config.metrics_address.as_deref().map(|address| bind(address, "--metrics-address")).transpose()?,
+    };
     if args.dev {
-        advise(&config, &listener)?;
+        advise(&config, &listeners.api)?;
     }
     service::block_signals()?;
-    let launcher = Launcher::with_uids(config.uid_range)?;
+    let program = File::open("/proc/self/exe").on("open", "/proc/self/exe")?;
+    let launcher = Launcher::with_uids(config.uid_range)?.named(place::instance_of(&config.state_dir)?);
     let (here, there) = wire::pair()?;
     match clone::split().on("fork", "server")? {
         Side::Child => {
             // Closed by number below: dropped here as well, they would close what has taken their numbers.
-            std::mem::forget((launcher, here));
-            Ok(run_server(args, config, listener, there, state))
+            std::mem::forget((launcher, here, program));
+            Ok(run_server(args, config, listeners, there, state))
         }
         Side::Parent(pid, pidfd) => {
-            drop((listener, there));
+            drop((listeners, there));
             let process = pidfd.expect("split gives one").into();
             let sender = Sender { pid, uid: config.server_uid };
-            Ok(service::serve(&launcher, &config, here, service::Server { process, sender }))
+            let server = service::Server { process, sender };
+            Ok(service::serve(&launcher, &config, here, server, program.into()))
         }
     }
 }
 
-fn run_server(args: &Args, config: Config, listener: TcpListener, socket: std::os::fd::OwnedFd, state: State) -> u8 {
+fn run_server(args: &Args, config: Config, listeners: Listeners, socket: OwnedFd, state: State) -> u8 {
+    fault::role("server");
     let (lock, directory) = state.into_server();
-    let keep = [listener.as_fd(), socket.as_fd(), lock.as_fd()];
+    let mut keep = vec![listeners.api.as_fd(), socket.as_fd(), lock.as_fd()];
+    keep.extend(listeners.metrics.as_ref().map(AsFd::as_fd));
     if let Err(error) = split::become_server(config.server_uid, &keep) {
         eprintln!("taskman-server: {error}");
         return 1;
     }
     let served = logging::init(&args.log_level, args.log_format)
-        .and_then(|()| serve::serve(config, listener, socket, &directory));
+        .and_then(|()| serve::serve(config, listeners, socket, &directory));
     match served {
         Ok(()) => 0,
         Err(error) => {
@@ -150,26 +164,26 @@ fn make_certificates(config: &Config) -> Result<(), SysError> {
 }
 
 /// Binds the first of the name's addresses that can be had; of `localhost` the one that every client knows.
-fn bind(address: &str) -> Result<TcpListener, SysError> {
+fn bind(address: &str, flag: &str) -> Result<TcpListener, SysError> {
     // A static program asks nobody for these two, who would have to be loaded for it.
     let plain = address.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));
     if let Ok(address) = plain.as_deref().unwrap_or(address).parse::<SocketAddr>() {
-        return listen(&[address]);
+        return listen(&[address], flag);
     }
-    let wrong = |error: SysError| error.hint("write --server-address as HOST:PORT, for example localhost:50051");
+    let wrong = |error: SysError| error.hint(format!("write {flag} as HOST:PORT, for example localhost:50051"));
     let mut addresses: Vec<SocketAddr> = address
         .to_socket_addrs()
         .map_err(|_| SysError::new("resolve", address, Errno::EINVAL))
         .map_err(wrong)?
         .collect();
     addresses.sort_by_key(SocketAddr::is_ipv6);
-    listen(&addresses)
+    listen(&addresses, flag)
 }
 
-fn listen(addresses: &[SocketAddr]) -> Result<TcpListener, SysError> {
+fn listen(addresses: &[SocketAddr], flag: &str) -> Result<TcpListener, SysError> {
     let names = addresses.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(", ");
     TcpListener::bind(addresses).on("bind", names).map_err(|error| match error.errno() {
-        Errno::EADDRINUSE => error.hint("another program listens there; give another --server-address"),
+        Errno::EADDRINUSE => error.hint(format!("another program listens there; give another {flag}")),
         _ => error,
     })
 }

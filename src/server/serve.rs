@@ -8,22 +8,28 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tonic::transport::Server;
-use tonic_health::ServingStatus;
-use tonic_health::server::HealthReporter;
 use tower::util::MapResponseLayer;
 
 use super::accept;
 use super::arriving::Arriving;
 use super::audit_log::AuditLog;
+use super::containment::Containment;
+use super::events::Events;
+use super::gate::Gate;
+use super::health;
+use super::journal::Records;
 use super::link::{Link, ServerEvent};
+use super::metrics;
 use super::pace::pace;
 use super::registry::{Registry, Stage};
 use super::retention;
 use super::service::Service;
 use super::tls::{Tls, TlsFiles};
 use crate::config::Config;
+use crate::fault;
 use crate::output::{Outputs, Policy};
 use crate::proto::DESCRIPTORS;
+use crate::proto::task_manager::containment_server::ContainmentServer;
 use crate::proto::task_manager::task_manager_server::TaskManagerServer;
 use crate::store::Store;
 
@@ -35,51 +41,59 @@ const PENDING_RESETS: usize = 64;
 const CLOSING: Duration = Duration::from_secs(1);
 /// Readers of stored output that look into a file at the same moment; the others wait. Each has a descriptor then.
 const READING: usize = 64;
-/// How long the launcher may take to hand over the first TLS files.
-const FIRST_FILES: Duration = Duration::from_secs(10);
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
+/// Where strangers connect, bound before the processes parted.
+pub struct Listeners {
+    /// The service.
+    pub api: TcpListener,
+    /// Metrics, if they are on.
+    pub metrics: Option<TcpListener>,
+}
+
 /// Serves until the launcher says drain, and everything is recorded.
-pub fn serve(config: Config, listener: TcpListener, socket: OwnedFd, state: &Path) -> Result<(), Failure> {
+pub fn serve(config: Config, listeners: Listeners, socket: OwnedFd, state: &Path) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("taskman-server")
         .max_blocking_threads(READING)
         .build()?;
-    let result = runtime.block_on(run(config, listener, socket, state));
+    let result = runtime.block_on(run(config, listeners, socket, state));
     runtime.shutdown_timeout(CLOSING);
     result
 }
 
-async fn run(config: Config, listener: TcpListener, socket: OwnedFd, state: &Path) -> Result<(), Failure> {
+async fn run(config: Config, listeners: Listeners, socket: OwnedFd, state: &Path) -> Result<(), Failure> {
     let (store, opened) = Store::open(&state.join("tasks.db"))?;
     for damage in &opened.set_aside {
         tracing::error!(%damage, "a damaged record was set aside");
     }
+    fault::point("opened");
     let policy = Policy { stored_per_task: config.output.stored_per_task, reserve: config.output.reserve };
     let outputs = Outputs::open(&state.join("output"), policy)?;
     let audit = AuditLog::open(&state.join("audit.log"), &config.audit_log)?;
-    let (link, mut events) = Link::open(socket)?;
+    let (link, from) = Link::open(socket)?;
     let registry = Registry::new(config, store, outputs, Arc::clone(&link));
     // Where records were lost, what has none is all that is left of its task.
     retention::reconcile(&registry, opened.lost_file || !opened.set_aside.is_empty()).await?;
 
-    let files = first_files(&mut events).await?;
-    let tls = Arc::new(Tls::new(&files)?);
-    let (health, health_service) = tonic_health::server::health_reporter();
-    health.set_service_status("", ServingStatus::Serving).await;
-    health.set_serving::<TaskManagerServer<Service>>().await;
+    fault::point("reconciled");
+    let (reporter, health_service) = tonic_health::server::health_reporter();
+    let (journal, lines) = mpsc::unbounded_channel();
+    let mut events = Events { from, registry: Arc::clone(&registry), reporter, journal };
+    let tls = Arc::new(Tls::new(&events.first().await?)?);
+    let counted = Arc::clone(&registry);
+    let count = move |line: &_| counted.metrics.journalled(line);
+    let records = tokio::spawn(Records::open(state, audit.clone())?.keep(Arc::clone(&link), lines, count));
 
-    let address = listener.local_addr()?;
-    listener.set_nonblocking(true)?;
+    let address = listeners.api.local_addr()?;
     let limits = registry.config.connections.clone();
-    let incoming = {
-        let listener = tokio::net::TcpListener::from_std(listener)?;
-        accept::incoming(listener, Arc::clone(&tls), &limits, registry.config.tls.handshake_timeout)
-    };
-    let service = TaskManagerServer::new(Service::new(Arc::clone(&registry), audit.clone()))
-        .max_decoding_message_size(limits.message_bytes);
+    let incoming =
+        accept::incoming(awaited(listeners.api)?, Arc::clone(&tls), &limits, registry.config.tls.handshake_timeout);
+    let gate = Gate::new(Arc::clone(&registry), audit.clone());
+    let tasks = TaskManagerServer::new(Service(gate.clone())).max_decoding_message_size(limits.message_bytes);
+    let containment = ContainmentServer::new(Containment(gate)).max_decoding_message_size(limits.message_bytes);
     let reflection = |builder: tonic_reflection::server::Builder<'static>| {
         builder
             .register_encoded_file_descriptor_set(DESCRIPTORS)
@@ -96,7 +110,8 @@ async fn run(config: Config, listener: TcpListener, socket: OwnedFd, state: &Pat
         .http2_keepalive_interval(Some(limits.keepalive))
         .http2_keepalive_timeout(Some(limits.keepalive_timeout))
         .layer(MapResponseLayer::new(pace))
-        .add_service(service)
+        .add_service(tasks)
+        .add_service(containment)
         .add_service(health_service)
         .add_service(reflection(tonic_reflection::server::Builder::configure()).build_v1()?)
         .add_service(reflection(tonic_reflection::server::Builder::configure()).build_v1alpha()?)
@@ -106,11 +121,20 @@ async fn run(config: Config, listener: TcpListener, socket: OwnedFd, state: &Pat
         let tls = Arc::clone(&tls);
         async move { tls.keep_watch().await }
     });
+    if let Some(listener) = listeners.metrics {
+        let address = listener.local_addr()?;
+        let whose = if address.ip().is_loopback() { "" } else { ", to whoever can connect" };
+        eprintln!("taskman-server: metrics at http://{address}/metrics{whose}");
+        tokio::spawn(metrics::serve(awaited(listener)?, Arc::clone(&registry)));
+    }
     eprintln!("taskman-server: listening on {address}");
     tokio::select! {
         ended = serving => Err(ended.err().map_or_else(|| "the listener has ended".into(), Into::into)),
-        done = heed(&registry, &tls, &health, &mut events) => {
+        done = heed(&tls, &mut events) => {
             done?;
+            drop(events);
+            // What came last is recorded; what cannot be now is asked for at the next start.
+            let _ = tokio::time::timeout(CLOSING, records).await;
             audit.flush()?;
             link.goodbye().await;
             Ok(())
@@ -118,23 +142,15 @@ async fn run(config: Config, listener: TcpListener, socket: OwnedFd, state: &Pat
     }
 }
 
-async fn first_files(events: &mut mpsc::Receiver<ServerEvent>) -> Result<TlsFiles, Failure> {
-    match tokio::time::timeout(FIRST_FILES, events.recv()).await {
-        Ok(Some(ServerEvent::TlsFiles(fds))) => Ok(TlsFiles::from_descriptors(fds)?),
-        Ok(Some(ServerEvent::Lost(why))) => Err(why.into()),
-        _ => Err("the launcher did not hand over the TLS files".into()),
-    }
+fn awaited(listener: TcpListener) -> std::io::Result<tokio::net::TcpListener> {
+    listener.set_nonblocking(true)?;
+    tokio::net::TcpListener::from_std(listener)
 }
 
 /// Does what the launcher says, until everything is over.
-async fn heed(
-    registry: &Registry,
-    tls: &Tls,
-    health: &HealthReporter,
-    events: &mut mpsc::Receiver<ServerEvent>,
-) -> Result<(), Failure> {
+async fn heed(tls: &Tls, events: &mut Events) -> Result<(), Failure> {
     loop {
-        match events.recv().await {
+        match events.next().await {
             Some(ServerEvent::TlsFiles(fds)) => {
                 match TlsFiles::from_descriptors(fds).and_then(|files| tls.reload(&files)) {
                     Ok(cut) => tracing::info!(cut, "certificates were reloaded"),
@@ -145,13 +161,14 @@ async fn heed(
             }
             Some(ServerEvent::Drain) => break,
             Some(ServerEvent::Lost(why)) => return Err(why.into()),
+            Some(_) => {}
             None => return Err("the launcher is gone".into()),
         }
     }
+    let registry = Arc::clone(&events.registry);
     tracing::info!(running = registry.live_count(), "draining");
     registry.stage.send_replace(Stage::Draining);
-    health.set_service_status("", ServingStatus::NotServing).await;
-    health.set_not_serving::<TaskManagerServer<Service>>().await;
+    health::report(&events.reporter, false).await;
     loop {
         let ended = registry.ended.notified();
         if registry.live_count() == 0 {
@@ -159,7 +176,7 @@ async fn heed(
         }
         tokio::select! {
             () = ended => {}
-            event = events.recv() => if let None | Some(ServerEvent::Lost(_)) = event {
+            event = events.next() => if let None | Some(ServerEvent::Lost(_)) = event {
                 return Err("the launcher died while draining".into());
             }
         }

@@ -2,10 +2,11 @@
 
 use super::keep;
 use super::registry::Live;
+use crate::proto::containment::timestamp;
 use crate::proto::task_manager as pb;
 use crate::task::limits::Limits;
 use crate::task::outcome::{Reason, Status};
-use crate::task::record::{Record, StoredOutput, Truncation, UnixMillis};
+use crate::task::record::{Record, StoredOutput, Truncation};
 
 /// A live task, with what it has written so far.
 pub fn live(live: &Live) -> pb::TaskStatusResponse {
@@ -60,10 +61,10 @@ fn show(record: &Record, output: &StoredOutput) -> pb::TaskStatusResponse {
         overshoot_ms: end.usage.overshoot_ms,
     });
     let checks = end.containment.checks.iter();
-    status.containment = Some(pb::Containment {
+    status.containment = Some(pb::ContainmentProof {
         verdict: format!("{:?}", end.containment.verdict).to_lowercase(),
         checks: checks
-            .map(|check| pb::containment::Check {
+            .map(|check| pb::containment_proof::Check {
                 name: check.name.to_string(),
                 value: check.value.clone(),
                 ok: check.ok,
@@ -114,8 +115,4 @@ fn limits(limits: &Limits) -> pb::Limits {
         disk_bytes: limits.disk_bytes,
         inodes: limits.inodes,
     }
-}
-
-fn timestamp(at: UnixMillis) -> prost_types::Timestamp {
-    prost_types::Timestamp { seconds: at.div_euclid(1000), nanos: (at.rem_euclid(1000) * 1_000_000) as i32 }
 }

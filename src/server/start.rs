@@ -8,11 +8,13 @@ use prost::Message;
 
 use super::authorize::{Caller, Role, Verb};
 use super::error::ApiError;
+use super::gate::Served;
 use super::keep;
-use super::registry::{Registry, Stage};
-use super::service::Served;
+use super::quota::Taken;
+use super::registry::{Claim, Registry, Stage};
 use crate::config::Profile;
 use crate::proto::task_manager as pb;
+use crate::task::id::TaskId;
 use crate::task::limits::Limits;
 use crate::task::record::{Record, Token, now};
 use crate::task::spec::{SpecError, TaskSpec};
@@ -29,12 +31,43 @@ pub async fn start(
     caller: Caller,
     request: pb::StartTaskRequest,
 ) -> Result<Served<pb::StartTaskResponse>, ApiError> {
+    let id = match admit(&registry, caller, request).await {
+        Ok(Admitted::New { record, start, place, claim }) => {
+            let id = record.id;
+            keep::start(&registry, *record, *start, place, claim).await?;
+            id
+        }
+        Ok(Admitted::Repeated(first)) => {
+            registry.metrics.start_repeated();
+            first
+        }
+        Err(error) => {
+            registry.metrics.not_started(&error);
+            return Err(error);
+        }
+    };
+    Ok(Served { task: Some(id), answer: pb::StartTaskResponse { task_id: id.to_string() } })
+}
+
+/// A start that nothing speaks against.
+enum Admitted {
+    New {
+        record: Box<Record>,
+        start: Box<StartRequest>,
+        place: Taken,
+        claim: Option<Claim>,
+    },
+    /// It was sent before, and made this task.
+    Repeated(TaskId),
+}
+
+async fn admit(registry: &Arc<Registry>, caller: Caller, request: pb::StartTaskRequest) -> Result<Admitted, ApiError> {
     caller.may(Verb::Start, &caller.name)?;
     if *registry.stage.borrow() != Stage::Serving {
         return Err(ApiError::Unavailable("the server is shutting down; try again when it is back".to_owned()));
     }
     let token = token(&request)?;
-    let Parsed { spec, start, labels } = parse(&registry, &caller, request)?;
+    let Parsed { spec, start, labels } = parse(registry, &caller, request)?;
     // Held until the start is decided, also when this caller goes away: the same request sent again meanwhile waits here,
     // and then finds the task, or none if it could not be started.
     let claim = match &token {
@@ -44,7 +77,10 @@ pub async fn start(
     if let Some(token) = &token
         && let Some(first) = registry.store.find_token(&caller.name, &token.token).await?
     {
-        return repeated(&first, token);
+        return repeated(&first, token).map(Admitted::Repeated);
+    }
+    if let Some(why) = registry.health.refusal() {
+        return Err(ApiError::Precondition(why));
     }
     let place = registry.quotas.task(&caller.name)?;
     let stored = registry.store.stored_bytes(&caller.name).await?;
@@ -64,19 +100,17 @@ pub async fn start(
         started_at: now(),
         end: None,
     };
-    let id = record.id;
-    keep::start(&registry, record, start, place, claim).await?;
-    Ok(Served { task: Some(id), answer: pb::StartTaskResponse { task_id: id.to_string() } })
+    Ok(Admitted::New { record: Box::new(record), start: Box::new(start), place, claim })
 }
 
-fn repeated(first: &Record, token: &Token) -> Result<Served<pb::StartTaskResponse>, ApiError> {
+fn repeated(first: &Record, token: &Token) -> Result<TaskId, ApiError> {
     if first.token.as_ref() != Some(token) {
         return Err(ApiError::AlreadyExists(format!(
             "client_token: task {} was started with this token by another request; use a new token",
             first.id
         )));
     }
-    Ok(Served { task: Some(first.id), answer: pb::StartTaskResponse { task_id: first.id.to_string() } })
+    Ok(first.id)
 }
 
 struct Parsed {
@@ -108,6 +142,7 @@ fn parse(registry: &Registry, caller: &Caller, request: pb::StartTaskRequest) ->
     }
     let start = StartRequest {
         task: spec.id,
+        owner: caller.name.clone(),
         command: spec.command.clone(),
         args: spec.args.clone(),
         env: request.env,

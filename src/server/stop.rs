@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::authorize::{Caller, Verb};
 use super::error::ApiError;
+use super::gate::Served;
 use super::registry::{Found, Registry};
-use super::service::Served;
 use super::start::duration;
 use crate::proto::task_manager as pb;
 

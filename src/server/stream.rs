@@ -13,10 +13,10 @@ use tonic::Status;
 
 use super::authorize::{Caller, Verb};
 use super::error::ApiError;
+use super::gate::Served;
 use super::pace;
 use super::quota::Taken;
 use super::registry::{Found, Registry, Stage};
-use super::service::Served;
 use crate::output::{Closed, LARGEST_PIECE, Log, Piece, Progress, Source};
 use crate::proto::task_manager as pb;
 use crate::proto::task_manager::stream_task_output_request::Begin;
@@ -55,9 +55,10 @@ pub async fn stream(
         readers: Arc::clone(&registry.readers),
         _place: place,
     };
-    let stream = stream::unfold(reader, |mut reader| async move {
+    let stream = stream::unfold((reader, registry), |(mut reader, registry)| async move {
         let next = reader.next().await?;
-        Some((next, reader))
+        registry.metrics.streamed(next.as_ref().map_or(0, |piece| piece.output.len()));
+        Some((next, (reader, registry)))
     });
     Ok((Box::pin(stream) as OutputStream).into())
 }

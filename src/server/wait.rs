@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::authorize::{Caller, Verb};
 use super::error::ApiError;
+use super::gate::Served;
 use super::get_status::status;
 use super::registry::{Found, Registry, Stage};
-use super::service::Served;
 use super::start::duration;
 use crate::proto::task_manager as pb;
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::containment::{Answer, HealthView, Line, Query, Scan};
 use crate::error::{StartError, SysError};
 use crate::task::id::TaskId;
 use crate::task::limits::Limits;
@@ -38,6 +39,13 @@ pub enum Request {
         /// Which.
         task: TaskId,
     },
+    /// A question to the auditor, passed on; answered by [`Event::Containment`]. Who asks is in the query.
+    Containment {
+        /// Returned in the answer.
+        seq: u64,
+        /// What.
+        query: Query,
+    },
     /// Everything is recorded and flushed: the server ends. Only after [`Event::Drain`] is this an orderly end.
     Goodbye,
 }
@@ -48,6 +56,8 @@ pub enum Request {
 #[allow(missing_docs)] // named as in proto/task.proto
 pub struct StartRequest {
     pub task: TaskId,
+    /// Written on the task's group, for incident reports; nothing is decided by it.
+    pub owner: String,
     pub command: String,
     pub args: Vec<String>,
     pub env: BTreeMap<String, String>,
@@ -83,6 +93,19 @@ pub enum Event {
     Ended(Box<Ended>),
     /// The TLS files, at the start and after each change: CA, certificate, key and, if there is one, the revocation list.
     TlsFiles,
+    /// The answer to [`Request::Containment`].
+    Containment {
+        /// From the request.
+        seq: u64,
+        /// The answer.
+        answer: Box<Answer>,
+    },
+    /// Whether tasks are taken, at the start and whenever it changes.
+    Health(Box<HealthView>),
+    /// New lines of the containment journal, for the audit log.
+    Journal(Vec<Line>),
+    /// What the auditor did, for metrics; with each of its beats.
+    Scan(Scan),
     /// Admit no more tasks, say goodbye when the last one is recorded. Every running task is being stopped.
     Drain,
 }
@@ -115,4 +138,6 @@ pub struct Ended {
     pub usage: Usage,
     /// What the kernel said was left of it.
     pub containment: Containment,
+    /// Time from the moment its end was seen to the proof, in microseconds.
+    pub cleanup_micros: u64,
 }

@@ -36,6 +36,7 @@ fn round_trip<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(mes
 fn start(args: Vec<String>) -> Request {
     Request::Start(Box::new(StartRequest {
         task: TaskId::random(),
+        owner: "alice".into(),
         command: "sh".into(),
         args,
         env: BTreeMap::from([("A".into(), "ü\n".into())]),
@@ -78,9 +79,17 @@ fn every_message_arrives_as_it_was_sent() {
         Event::Started(Started { task, process_id: 42, started_at: 1, reduced: vec!["no io limit".into()] }),
         Event::StartFailed { task, error },
         Event::StartFailed { task, error: StartError::Host(vec!["x".into()]) },
+        Event::StartFailed { task, error: StartError::Refused("quarantined".into()) },
         Event::StartFailed { task, error: SpecError::new("env", "is wrong").into() },
         Event::Signalled { seq: 7, error: Some(SysError::new("pidfd_send_signal", "x", Errno::ESRCH)) },
-        Event::Ended(Box::new(Ended { task, outcome, ended_at: 2, usage: Usage::default(), containment })),
+        Event::Ended(Box::new(Ended {
+            task,
+            outcome,
+            ended_at: 2,
+            usage: Usage::default(),
+            containment,
+            cleanup_micros: 3,
+        })),
         Event::TlsFiles,
         Event::Drain,
     ] {

@@ -1,6 +1,7 @@
 //! From a request of the server to a task, with nothing taken on trust: the server has checked all of this, and one day the
 //! server is not the server any more.
 
+use crate::certs::name;
 use crate::config::{Config, Profile};
 use crate::error::StartError;
 use crate::task::spec::{BindRo, SpecError, TaskSpec};
@@ -29,6 +30,9 @@ pub fn spec(request: StartRequest, config: &Config) -> Result<TaskSpec, StartErr
     spec.profile = profile.inside;
     spec.strict = config.strict;
     spec.split_output = request.split_output;
+    // It ends up in incident files and on terminals.
+    name::check(&request.owner).map_err(|why| SpecError::new("owner", why))?;
+    spec.owner = Some(request.owner);
     Ok(spec)
 }
 
@@ -62,6 +66,7 @@ mod tests {
     fn request() -> StartRequest {
         StartRequest {
             task: TaskId::random(),
+            owner: "alice".into(),
             command: "true".into(),
             args: Vec::new(),
             env: BTreeMap::new(),
@@ -91,6 +96,7 @@ mod tests {
         let task = wanted.task;
         let spec = spec(wanted, &config()).unwrap();
         assert_eq!((spec.id, spec.strict, spec.split_output), (task, true, false));
+        assert_eq!(spec.owner.as_deref(), Some("alice"));
         assert_eq!(spec.binds[0].source, PathBuf::from("/opt/tools/bin"));
     }
 
@@ -118,6 +124,7 @@ mod tests {
         assert_eq!(refused(|request| request.working_dir = Some("/proc/self".into())), "workdir");
         assert_eq!(refused(|request| request.hostname = Some("a b".into())), "hostname");
         assert_eq!(refused(|request| request.profile = "none".into()), "profile");
+        assert_eq!(refused(|request| request.owner = "a\nb".into()), "owner");
         // A hundred thousand variables would cost the launcher minutes, one by one.
         let many = (0..100_000).map(|n| (n.to_string(), String::new()));
         assert_eq!(refused(|request| request.env = many.collect()), "env");

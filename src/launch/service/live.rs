@@ -10,6 +10,7 @@ use nix::sys::epoll::EpollFlags;
 use super::log;
 use super::poller::{Owner, Poller, Token};
 use crate::error::{StartError, SysError};
+use crate::fault;
 use crate::launch::Lease;
 use crate::launch::end::{self, Placement, VANISH};
 use crate::launch::starting::Starting;
@@ -43,6 +44,8 @@ pub struct Live {
     stage: Stage,
     /// Asked for while the task was being started.
     stop: Option<(Duration, Reason)>,
+    /// When its end was seen.
+    over_at: Option<Instant>,
 }
 
 enum Stage {
@@ -65,7 +68,7 @@ impl Live {
     pub fn new(serial: Owner, starting: Starting, poller: &mut Poller) -> Result<Self, SysError> {
         poller.add(starting.as_fd(), EpollFlags::EPOLLIN, Token::Report(serial))?;
         poller.set_deadline(serial, Some(starting.deadline()));
-        Ok(Self { id: starting.id(), serial, stage: Stage::Starting(Box::new(starting)), stop: None })
+        Ok(Self { id: starting.id(), serial, stage: Stage::Starting(Box::new(starting)), stop: None, over_at: None })
     }
 
     /// Whether its end is still to be seen.
@@ -129,6 +132,30 @@ impl Live {
                 }
                 self.stage = Stage::Running(watch);
                 self.step(None, poller)
+            }
+            other => {
+                self.stage = other;
+                News::None
+            }
+        }
+    }
+
+    /// Something of it was found outside its containment: it ends at once, and for that.
+    pub fn breach(&mut self, detail: String, poller: &mut Poller) -> News {
+        match std::mem::replace(&mut self.stage, Stage::Gone) {
+            Stage::Starting(starting) => self.fail(starting, StartError::Refused(detail), poller),
+            Stage::Running(mut watch) => {
+                watch::breach(&mut watch.task, detail);
+                if let Err(error) = watch::kill(&mut watch.task) {
+                    log(&format!("task {}: {error}", self.id));
+                }
+                self.stage = Stage::Running(watch);
+                self.step(None, poller)
+            }
+            Stage::Ending(mut task, left, until) => {
+                watch::breach(&mut task, detail);
+                self.stage = Stage::Ending(task, left, until);
+                News::None
             }
             other => {
                 self.stage = other;
@@ -221,6 +248,7 @@ impl Live {
         for (_, fd, _) in watch.descriptors().into_iter().filter(|(source, ..)| *source != Source::Init) {
             poller.remove(fd);
         }
+        self.over_at = Some(Instant::now());
         let mut task = Box::new(watch.task);
         let overdue = task.ending.as_ref().and_then(|ending| ending.killed_at).is_some_and(|at| at.elapsed() >= VANISH);
         let left = end::begin(&mut task).unwrap_or_else(|error| {
@@ -243,16 +271,18 @@ impl Live {
     fn finish(&mut self, mut task: Box<Task>, left: usize, poller: &mut Poller) -> News {
         let vanished = task.placement.init().has_ended().unwrap_or(false);
         let patience = if vanished { SETTLE } else { Duration::ZERO };
-        let ended = match end::finish(&mut task, left, patience) {
+        let mut ended = match end::finish(&mut task, left, patience) {
             Ok(ended) => Ended {
                 task: self.id,
                 outcome: end::outcome(&task, &ended),
                 ended_at: unix_millis(ended.at),
                 usage: end::usage(&ended, 0),
                 containment: ended.containment,
+                cleanup_micros: 0,
             },
             Err(error) => unproven(&task, &error),
         };
+        ended.cleanup_micros = self.over_at.map_or(0, |at| at.elapsed().as_micros() as u64);
         poller.set_deadline(self.serial, None);
         if !ended.containment.is_proven() {
             log(&format!("task {}: containment is not proven: {}", self.id, faults(&ended.containment)));
@@ -276,6 +306,7 @@ impl Live {
         if let Err(error) = placement.group.kill().and_then(|()| placement.group.lift_throttles()) {
             log(&format!("task {}: {error}", self.id));
         }
+        fault::point("failed");
         let failed = Box::new((placement, lease, error));
         let init = failed.0.init();
         let watched = poller.add(init, EpollFlags::EPOLLIN, Token::Watch(self.serial, Source::Init));
@@ -346,6 +377,7 @@ fn unproven(task: &Task, error: &SysError) -> Ended {
         ended_at: unix_millis(SystemTime::now()),
         usage: Usage::default(),
         containment: Containment::from_checks(vec![Check { name: "end".into(), value: error.to_string(), ok: None }]),
+        cleanup_micros: 0,
     }
 }
 

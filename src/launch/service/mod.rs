@@ -7,17 +7,22 @@
 //! | the server dies | every task is killed and its end seen to; exit code 1 |
 //! | SIGTERM or SIGINT | every task is stopped; the server records the ends and says goodbye; exit code 0 |
 //! | a second one | every task is killed |
+//! | the auditor dies or falls silent | no task is started until another watches; one after another lost is a quarantine |
 //! | SIGHUP, or a change beside the TLS files | the server is handed the files anew |
 //!
 //! Nothing a request names reaches the kernel unchecked: a task is one that this process started itself, and what a new one
 //! may be stands in this process's own copy of the configuration (`admit`).
 
 mod admit;
+mod audited;
+mod auditor;
 mod live;
 mod outbox;
 mod phase;
 mod poller;
+mod questions;
 mod requests;
+mod standing;
 pub mod tls;
 
 use std::collections::{BTreeMap, HashMap};
@@ -30,14 +35,19 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use super::Launcher;
 use crate::config::Config;
+use crate::containment::Scan;
 use crate::error::{Context, SysError};
+use crate::sys::fd;
 use crate::sys::pidfd::PidFd;
 use crate::task::id::TaskId;
 use crate::wire::{Event, PacketError, Sender};
+use auditor::Auditor;
 use live::{Live, News};
 use outbox::Outbox;
 use phase::Phase;
-use poller::{FIRST_TASK, Owner, Poller, SERVICE, TLS, Token};
+use poller::{AUDITOR, FIRST_TASK, Owner, Poller, SERVICE, TLS, Token};
+use questions::Questions;
+use standing::Standing;
 
 /// Signals that the loop takes as data. [`block_signals`] must come before the server is forked off.
 const SIGNALS: [Signal; 3] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
@@ -59,8 +69,11 @@ pub fn block_signals() -> Result<(), SysError> {
 }
 
 /// Serves until the server has said goodbye or is gone. Returns the exit code.
-pub fn serve(launcher: &Launcher, config: &Config, socket: OwnedFd, server: Server) -> u8 {
-    let mut service = match Service::new(launcher, config, socket, server) {
+///
+/// `program` is executed as the auditor. It is opened by whoever starts the service, before the file of that name may become
+/// another one.
+pub fn serve(launcher: &Launcher, config: &Config, socket: OwnedFd, server: Server, program: OwnedFd) -> u8 {
+    let mut service = match Service::new(launcher, config, socket, server, program) {
         Ok(service) => service,
         Err(error) => {
             log(&error.to_string());
@@ -100,10 +113,22 @@ struct Service<'a> {
     reaped: bool,
     /// What the socket is watched for.
     interest: EpollFlags,
+    standing: Standing,
+    questions: Questions,
+    /// What the auditor did and the server was not told yet.
+    scan: Scan,
+    /// The last of the fields: it is dropped when nothing else is left, and ends what still is.
+    auditor: Auditor,
 }
 
 impl<'a> Service<'a> {
-    fn new(launcher: &'a Launcher, config: &'a Config, socket: OwnedFd, server: Server) -> Result<Self, SysError> {
+    fn new(
+        launcher: &'a Launcher,
+        config: &'a Config,
+        socket: OwnedFd,
+        server: Server,
+        program: OwnedFd,
+    ) -> Result<Self, SysError> {
         block_signals()?;
         let signals =
             SignalFd::with_flags(&SIGNALS.into_iter().collect(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
@@ -120,6 +145,9 @@ impl<'a> Service<'a> {
         outbox.push(Event::TlsFiles, fds);
         // Once, and not at each start: it looks at every task that lives.
         launcher.sweep();
+        let setup = audited::setup(launcher, config)?;
+        let standing = Standing::open(&setup.state_dir)?;
+        let program = fd::lift(program).on("fcntl", "the auditor's program")?;
         Ok(Self {
             launcher,
             config,
@@ -136,23 +164,35 @@ impl<'a> Service<'a> {
             phase: Phase::Serving,
             reaped: false,
             interest,
+            standing,
+            questions: Questions::default(),
+            scan: Scan::default(),
+            auditor: Auditor::new(program, setup),
         })
     }
 
     fn run(&mut self) -> Result<u8, SysError> {
+        // The first auditor, before the first request.
+        self.auditor_is_due();
         loop {
             self.flush()?;
             if let Some(code) = self.exit_code() {
                 self.live.values_mut().for_each(Live::abandon);
                 return Ok(code);
             }
+            self.auditor.flush();
+            self.poller.set_deadline(AUDITOR, self.auditor_deadline());
             let (ready, due) = self.poller.wait()?;
+            // Before everything else of the batch: a task's end may be the auditor's doing, and it says so first.
+            self.hear_auditor();
             for token in ready {
                 match token {
                     Token::Socket => self.read_requests(),
                     Token::Server => self.server_ended(),
                     Token::Signals => self.heed_signals(),
                     Token::TlsFiles => self.note_change(),
+                    Token::Auditor => {} // heard above
+                    Token::AuditorEnded => self.auditor_ended(),
                     Token::Report(task) => self.with_task(task, |live, poller| live.step(None, poller)),
                     Token::Watch(task, source) => self.with_task(task, |live, poller| live.step(Some(source), poller)),
                 }
@@ -161,6 +201,7 @@ impl<'a> Service<'a> {
                 match owner {
                     SERVICE => self.phase_is_over(),
                     TLS => self.send_tls_files(false),
+                    AUDITOR => self.auditor_is_due(),
                     task => self.with_task(task, |live, poller| live.step(None, poller)),
                 }
             }
@@ -175,10 +216,12 @@ impl<'a> Service<'a> {
         let gone = match step(live, &mut self.poller) {
             News::None => false,
             News::Tell(event, fds) => {
+                self.note_end(&event, false);
                 self.tell(event, fds);
                 false
             }
             News::Last(event) => {
+                self.note_end(&event, true);
                 self.tell(*event, Vec::new());
                 true
             }

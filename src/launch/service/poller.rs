@@ -15,12 +15,14 @@ use crate::sys::{epoll, fd};
 /// Events taken at once; more are taken in the next turn, so that no kind starves another.
 const BATCH: usize = 128;
 
-/// Whom a deadline belongs to: the service itself, its TLS files, or a task by its serial number.
+/// Whom a deadline belongs to: the service itself, its TLS files, its auditor, or a task by its serial number.
 pub type Owner = u64;
 /// The service's own deadline.
 pub const SERVICE: Owner = 0;
 /// The deadline of a look at changed TLS files.
 pub const TLS: Owner = 1;
+/// The deadlines of the auditor and of questions to it.
+pub const AUDITOR: Owner = 2;
 /// Serial numbers of tasks begin here.
 pub const FIRST_TASK: Owner = 16;
 
@@ -35,6 +37,10 @@ pub enum Token {
     Signals,
     /// Something changed beside the TLS files.
     TlsFiles,
+    /// The auditor has said something.
+    Auditor,
+    /// An auditor has ended.
+    AuditorEnded,
     /// A starting task's child has said something.
     Report(Owner),
     /// Something happened to a running task.
@@ -48,6 +54,9 @@ impl Token {
             Self::Server => 1,
             Self::Signals => 2,
             Self::TlsFiles => 3,
+            // No task has such a number.
+            Self::Auditor => 4,
+            Self::AuditorEnded => 5,
             Self::Report(task) => task << 2,
             Self::Watch(task, Source::Status) => task << 2 | 1,
             Self::Watch(task, Source::Init) => task << 2 | 2,
@@ -61,6 +70,8 @@ impl Token {
             (0, 1) => Self::Server,
             (0, 2) => Self::Signals,
             (0, _) => Self::TlsFiles,
+            (1, 0) => Self::Auditor,
+            (1, _) => Self::AuditorEnded,
             (task, 0) => Self::Report(task),
             (task, 1) => Self::Watch(task, Source::Status),
             (task, 2) => Self::Watch(task, Source::Init),
@@ -157,7 +168,8 @@ mod tests {
                 Token::Watch(task, Source::Memory),
             ]
         };
-        let fixed = [Token::Socket, Token::Server, Token::Signals, Token::TlsFiles];
+        let fixed =
+            [Token::Socket, Token::Server, Token::Signals, Token::TlsFiles, Token::Auditor, Token::AuditorEnded];
         for token in fixed.into_iter().chain(of(FIRST_TASK)).chain(of(1 << 40)) {
             assert_eq!(Token::decode(token.encode()), token);
         }

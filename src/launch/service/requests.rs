@@ -65,6 +65,7 @@ impl Service<'_> {
                 };
                 live.kill(Reason::OutputLimit, &detail, poller)
             }),
+            Request::Containment { seq, query } => self.ask(seq, query),
             Request::Goodbye => self.server_leaves(),
         }
         // What can be answered is answered before the next request is taken.
@@ -73,7 +74,7 @@ impl Service<'_> {
         }
     }
 
-    fn with_id(&mut self, task: TaskId, step: impl FnOnce(&mut Live, &mut super::Poller) -> super::News) {
+    pub(super) fn with_id(&mut self, task: TaskId, step: impl FnOnce(&mut Live, &mut super::Poller) -> super::News) {
         if let Some(serial) = self.ids.get(&task).copied() {
             self.with_task(serial, step);
         }
@@ -96,6 +97,9 @@ impl Service<'_> {
         };
         if !self.phase.admits() {
             return Err(refused(Errno::ECANCELED, "the server is stopping".to_owned()));
+        }
+        if let Some(why) = self.standing.refusal(&self.auditor) {
+            return Err(StartError::Refused(why));
         }
         let most = self.config.quota.running;
         if self.live.len() >= most {

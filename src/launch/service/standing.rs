@@ -1,0 +1,170 @@
+//! Whether this worker may take tasks, as the launcher knows it: what the journal adds up to, and the ends that could not be
+//! proven.
+
+use std::path::Path;
+
+use super::auditor::Auditor;
+use super::log;
+use crate::containment::{Entry, Health, HealthView, Journal, Line, Quarantine, Reason};
+use crate::error::SysError;
+use crate::task::record::now;
+
+/// The launcher's part of the journal.
+pub struct Standing {
+    journal: Journal,
+    health: Health,
+    /// A quarantine that could not be written; it counts all the same, and is tried again.
+    unwritten: Option<Quarantine>,
+    /// The last line the server was told.
+    told: u64,
+    /// The view the server was told.
+    shown: Option<HealthView>,
+    cleanup_failures: u64,
+    in_a_row: u64,
+}
+
+impl Standing {
+    /// What the journal of this directory says now; the server asks for the lines themselves.
+    pub fn open(state_dir: &Path) -> Result<Self, SysError> {
+        let journal = Journal::new(state_dir);
+        let health = journal.health()?;
+        let told = health.seq;
+        Ok(Self { journal, health, unwritten: None, told, shown: None, cleanup_failures: 0, in_a_row: 0 })
+    }
+
+    /// Takes over what the auditor read. Says whether a quarantine was lifted.
+    pub fn believe(&mut self, health: Health) -> bool {
+        // Read before what this process has written since: it comes again. But a quarantine is believed in any case.
+        if health.seq < self.health.seq && health.quarantine.is_none() {
+            return false;
+        }
+        // Only a line of the journal lifts one. An auditor that could not write its quarantine, and died, has left it to us.
+        if health.seq == self.health.seq && health.quarantine.is_none() && self.unwritten.is_none() {
+            self.unwritten.clone_from(&self.health.quarantine);
+        }
+        let lifted = self.health.quarantine.is_some() && health.quarantine.is_none() && self.unwritten.is_none();
+        self.health = health;
+        if let Some(quarantine) = &self.unwritten {
+            self.health.quarantine.get_or_insert(quarantine.clone());
+        }
+        if lifted {
+            self.in_a_row = 0;
+        }
+        lifted
+    }
+
+    /// Whether it is quarantined.
+    pub fn is_quarantined(&self) -> bool {
+        self.health.quarantine.is_some()
+    }
+
+    /// Quarantines this worker, from now on and over restarts.
+    pub fn quarantine(&mut self, reason: Reason, detail: String) {
+        log(&format!("quarantined ({}): {detail}", reason.name()));
+        let quarantine = Quarantine { since: now(), reason, detail, by: "launcher".to_owned() };
+        self.health.quarantine.get_or_insert(quarantine.clone());
+        self.unwritten.get_or_insert(quarantine);
+        self.write();
+    }
+
+    /// Writes what could not be written before.
+    pub fn write(&mut self) {
+        let Some(Quarantine { reason, detail, by, .. }) = self.unwritten.clone() else { return };
+        match self.journal.append(Entry::Quarantined { reason, detail, by }) {
+            Ok(line) => {
+                self.unwritten = None;
+                self.health.add(&line);
+            }
+            Err(error) => log(&format!("the quarantine is not on disk, and holds while this process lives: {error}")),
+        }
+    }
+
+    /// The lines that the server was not told yet. Those before, of an auditor that died with them, are read from the journal.
+    pub fn news(&mut self) -> Vec<Line> {
+        if self.health.seq <= self.told {
+            return Vec::new();
+        }
+        match self.journal.read() {
+            Ok(mut lines) => {
+                lines.retain(|line| line.seq > self.told);
+                self.told = self.health.seq.max(lines.last().map_or(0, |line| line.seq));
+                lines
+            }
+            Err(error) => {
+                log(&error.to_string());
+                Vec::new()
+            }
+        }
+    }
+
+    /// A task was told as ended. Says whether so many in a row could not be proven that `most` is reached.
+    pub fn count_end(&mut self, proven: bool, most: u64) -> bool {
+        if proven {
+            self.in_a_row = 0;
+            return false;
+        }
+        self.cleanup_failures += 1;
+        self.in_a_row += 1;
+        most > 0 && self.in_a_row == most
+    }
+
+    /// Why no task may start, if so: with the auditor's reason when there is no graver one.
+    pub fn refusal(&self, auditor: &Auditor) -> Option<String> {
+        match &self.health.quarantine {
+            Some(quarantine) => Some(quarantine.refusal()),
+            None => auditor.refusal().map(str::to_owned),
+        }
+    }
+
+    /// What the server is to be told, if it has changed.
+    pub fn change(&mut self, auditor: &Auditor) -> Option<HealthView> {
+        let view = self.view(auditor);
+        // Time alone is no change.
+        let same = |shown: &HealthView| {
+            HealthView { heartbeat_age_ms: None, ..shown.clone() }
+                == HealthView { heartbeat_age_ms: None, ..view.clone() }
+        };
+        if self.shown.as_ref().is_some_and(same) {
+            return None;
+        }
+        self.shown = Some(view.clone());
+        Some(view)
+    }
+
+    fn view(&self, auditor: &Auditor) -> HealthView {
+        let refusal = self.refusal(auditor);
+        HealthView {
+            cleanup_failures: self.cleanup_failures,
+            cleanup_failures_in_a_row: self.in_a_row,
+            can_accept: refusal.is_none(),
+            refusal,
+            auditor: auditor.state(),
+            heartbeat_age_ms: auditor.heard().map(|age| age.as_millis() as u64),
+            auditor_restarts: auditor.restarts(),
+            ..self.health.view()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_line_of_the_journal_lifts_a_quarantine() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut standing = Standing::open(dir.path()).unwrap();
+        let (since, detail, by) = (1, "the disk is full".to_owned(), "auditor".to_owned());
+        let quarantine = Some(Quarantine { since, reason: Reason::StateDamaged, detail, by });
+        assert!(!standing.believe(Health { quarantine, ..Health::default() }));
+        // The auditor could not write it, has died, and the next one reads a journal without it.
+        assert!(!standing.believe(Health::default()));
+        assert!(standing.is_quarantined());
+        standing.write();
+        let journal = Journal::new(dir.path());
+        assert_eq!(journal.health().unwrap().quarantine.map(|it| (it.reason, it.by)).unwrap().1, "auditor");
+        journal.append(Entry::Lifted { by: "admin".into(), reason: "looked".into() }).unwrap();
+        assert!(standing.believe(journal.health().unwrap()));
+        assert!(!standing.is_quarantined());
+    }
+}

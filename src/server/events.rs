@@ -1,0 +1,84 @@
+//! What the launcher says of the server as a whole. Health, journal and heartbeat are taken in here at once, in whatever
+//! order they come; the rest is for the main loop.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout_at};
+use tonic_health::server::HealthReporter;
+
+use super::health;
+use super::link::ServerEvent;
+use super::registry::{Registry, Stage};
+use super::tls::TlsFiles;
+use crate::containment::Line;
+
+/// How long the launcher may take to hand over the first TLS files, and the auditor to look at the whole host once.
+const FIRST: Duration = Duration::from_secs(15);
+
+/// The events, and who they are for.
+pub struct Events {
+    /// From the launcher.
+    pub from: mpsc::Receiver<ServerEvent>,
+    /// Knows whether tasks are taken.
+    pub registry: Arc<Registry>,
+    /// Tells gRPC health checks the same.
+    pub reporter: HealthReporter,
+    /// Records the journal's lines.
+    pub journal: mpsc::UnboundedSender<Vec<Line>>,
+}
+
+impl Events {
+    /// Waits for what the server cannot listen without: TLS files, and a word on whether tasks are taken.
+    pub async fn first(&mut self) -> Result<TlsFiles, Box<dyn std::error::Error + Send + Sync>> {
+        let deadline = Instant::now() + FIRST;
+        let mut files = None;
+        loop {
+            if let Some(files) = files.take_if(|_| self.registry.health.view().is_some()) {
+                return Ok(files);
+            }
+            match timeout_at(deadline, self.from.recv()).await {
+                Ok(Some(ServerEvent::TlsFiles(fds))) => files = Some(TlsFiles::from_descriptors(fds)?),
+                Ok(Some(ServerEvent::Lost(why))) => return Err(why.into()),
+                Ok(Some(event)) => drop(self.take(event).await),
+                Ok(None) => return Err("the launcher is gone".into()),
+                Err(_) if files.is_none() => return Err("the launcher did not hand over the TLS files".into()),
+                Err(_) => return Err(format!("the auditor did not watch within {FIRST:?}; see the lines above").into()),
+            }
+        }
+    }
+
+    /// The next event that is not taken in here; none when the launcher is gone.
+    pub async fn next(&mut self) -> Option<ServerEvent> {
+        loop {
+            let event = self.from.recv().await?;
+            if let Some(event) = self.take(event).await {
+                return Some(event);
+            }
+        }
+    }
+
+    async fn take(&self, event: ServerEvent) -> Option<ServerEvent> {
+        match event {
+            ServerEvent::Health(view) => {
+                let serving = view.can_accept && *self.registry.stage.borrow() == Stage::Serving;
+                if let (false, Some(why)) = (view.can_accept, &view.refusal) {
+                    tracing::warn!(why, "no tasks are taken");
+                }
+                self.registry.health.set(*view);
+                health::report(&self.reporter, serving).await;
+            }
+            ServerEvent::Journal(lines) => {
+                // Fails only when the recorder has ended, with the process.
+                let _ = self.journal.send(lines);
+            }
+            ServerEvent::Scan(scan) => {
+                self.registry.health.beat();
+                self.registry.metrics.scanned(&scan);
+            }
+            other => return Some(other),
+        }
+        None
+    }
+}
