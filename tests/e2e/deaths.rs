@@ -78,8 +78,12 @@ fn s01_without_the_death_signal_tasks_outlive_their_launcher() {
     let traces = server.traces(&nonce);
     let half = server.half();
     let reserved = traces.reserve();
+    // Its last look would end what the death signal has not.
+    let auditor = server.auditor();
+    send(auditor, Signal::SIGSTOP);
     send(server.launcher(), Signal::SIGKILL);
     send(half, Signal::SIGKILL);
+    send(auditor, Signal::SIGKILL);
     let locks: Vec<_> = reserved.into_iter().map(|lock| lock.join().unwrap()).collect();
     std::thread::sleep(Duration::from_secs(2));
     assert!(!traces.processes().is_empty(), "something else has killed them");
@@ -119,6 +123,8 @@ fn resident(pid: i32) -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
+/// Stopped for four seconds and not for a minute: twice the longest limit of these tasks. Nothing counts the time but their
+/// limits, so that a longer stop would only show a larger overshoot.
 #[test]
 fn s04_while_the_launcher_is_stopped_kernel_limits_hold_and_then_time_is_enforced_and_told() {
     let server = Server::start();

@@ -6,7 +6,7 @@ use tonic::Code;
 
 use crate::support::host::host_text;
 use crate::support::supervisor::{SERVER_UID, Tmpfs, nonce};
-use crate::support::{HostDir, Process, Server};
+use crate::support::{HostDir, Process, Server, wait_until};
 
 #[test]
 fn s10_a_full_disk_cuts_output_short_and_nothing_else() {
@@ -78,6 +78,8 @@ fn s11_with_few_descriptors_starts_are_refused_and_streams_go_on() {
     let port = server.address.rsplit_once(':').unwrap().1.parse().unwrap();
     let idle: Vec<_> = (0..200).filter_map(|_| std::net::TcpStream::connect(("127.0.0.1", port)).ok()).collect();
     drop(idle);
+    let is_reached = || server.taskman("client001", &["list"]).status.success().then_some(());
+    wait_until("those that stood there have made room", is_reached);
     let tasks = start_until_refused(&server, &["--split-output", "--env", &env, "--", "sleep", "1000"]);
     assert!(tasks.len() >= 3, "{tasks:?}");
     for process in [server.launcher(), server.half()] {

@@ -4,26 +4,33 @@
 #![allow(clippy::disallowed_methods)] // the tests stand outside taskman: they start it, in threads, and wait for it
 
 mod api;
+mod audit;
+mod auditor;
 mod binds;
 mod cancelled;
 mod certs;
 mod deaths;
 mod doctor;
+mod evasion;
 mod exhaustion;
 mod foreign;
 mod get_status;
+mod health;
 mod identity;
 mod inside;
 mod library;
 mod limits;
 mod list;
+mod metrics;
 mod outcomes;
+mod payloads;
 mod powerless;
 mod procview;
 mod restarts;
 mod retention;
 mod rootfs;
 mod run;
+mod runbooks;
 mod runtimes;
 mod shutdown;
 mod signal;

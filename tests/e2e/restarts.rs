@@ -65,7 +65,12 @@ fn s07_a_start_after_a_crash_sweeps_its_own_and_touches_nobody_else() {
     let (groups, living) = (their_traces.groups(), their_traces.processes());
     assert_eq!(living.len(), 3, "init, shell and sleep");
     let reserved = traces.reserve();
-    server.kill();
+    // Its last look would sweep them before the next start can.
+    let auditor = server.auditor();
+    send(auditor, Signal::SIGSTOP);
+    send(server.launcher(), Signal::SIGKILL);
+    send(auditor, Signal::SIGKILL);
+    server.end();
     traces.assert_dead_within(Duration::from_secs(2));
     let locks: Vec<_> = reserved.into_iter().map(|lock| lock.join().unwrap()).collect();
     assert!(!traces.groups().is_empty(), "nothing was left to sweep");

@@ -14,6 +14,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{Pid, getppid, pipe};
 use taskman::config::{Config, Overrides};
+use taskman::containment::HealthView;
 use taskman::launch::service;
 use taskman::sys::clone::{Side, split};
 use taskman::sys::pidfd::PidFd;
@@ -21,6 +22,8 @@ use taskman::task::id::TaskId;
 use taskman::task::report::Verdict;
 use taskman::wire::{self, Ended, Event, PacketError, Request, Sender, StartRequest, Started};
 use taskman::{Launcher, Limits};
+
+use crate::played::PLAYED;
 
 /// A case by its name.
 pub type Case = (&'static str, fn());
@@ -52,16 +55,36 @@ pub fn lives(pid: i32) -> bool {
     status.lines().any(|line| line.starts_with("State:") && !line.contains('Z') && !line.contains('X'))
 }
 
-/// Plays `server` against a launcher. What the server asserts counts, unless the launcher had to kill it.
+/// Plays `server` against a launcher that is ready for tasks. What the server asserts counts, unless the launcher had to kill
+/// it.
 pub fn play(server: impl FnOnce(&mut Client)) -> Played {
+    let ready = |client: &mut Client| {
+        client.health(|health| health.can_accept);
+        server(client);
+    };
+    play_with(|_| {}, ready)
+}
+
+/// Plays `server` from the very beginning, against a launcher whose auditor is played too, in a state directory that `prepare`
+/// has seen.
+pub fn play_audited(prepare: impl FnOnce(&Path), server: impl FnOnce(&mut Client)) -> Played {
+    let prepare = |directory: &Path| {
+        std::fs::write(directory.join(PLAYED), "").unwrap();
+        prepare(directory);
+    };
+    play_with(prepare, server)
+}
+
+fn play_with(prepare: impl FnOnce(&Path), server: impl FnOnce(&mut Client)) -> Played {
     let directory = tempfile::tempdir().unwrap();
+    prepare(directory.path());
     for (name, mode) in [("ca.crt", 0o644), ("server.crt", 0o644), ("server.key", 0o600)] {
         std::fs::write(directory.path().join(name), name).unwrap();
         std::fs::set_permissions(directory.path().join(name), std::fs::Permissions::from_mode(mode)).unwrap();
     }
     let text = format!(
-        "[tls]\ncerts = {:?}\n[quota]\nrunning = 4\nrunning_per_user = 4\n[stop]\nshutdown = \"3s\"\n\
-         [profiles.default]\nbind_ro = [\"/usr/share\"]\n",
+        "state_dir = {0:?}\n[tls]\ncerts = {0:?}\n[quota]\nrunning = 4\nrunning_per_user = 4\n[stop]\nshutdown = \"3s\"\n\
+         [audit]\ncleanup_failures = 2\n[profiles.default]\nbind_ro = [\"/usr/share\"]\n",
         directory.path()
     );
     let config = Config::parse(&text, &Overrides::default()).unwrap();
@@ -69,7 +92,7 @@ pub fn play(server: impl FnOnce(&mut Client)) -> Played {
     let launcher = match split().unwrap() {
         Side::Child => {
             drop(heard);
-            std::process::exit(launch(&config, File::from(say), directory.path(), server));
+            std::process::exit(launch(&config, File::from(say), server));
         }
         Side::Parent(pid, _) => pid,
     };
@@ -88,14 +111,16 @@ pub fn play(server: impl FnOnce(&mut Client)) -> Played {
     Played { code, noted }
 }
 
-fn launch(config: &Config, say: File, directory: &Path, server: impl FnOnce(&mut Client)) -> i32 {
+fn launch(config: &Config, say: File, server: impl FnOnce(&mut Client)) -> i32 {
+    nix::unistd::chdir(&config.state_dir).unwrap();
     service::block_signals().unwrap();
     let launcher = Launcher::open().unwrap();
     let (here, there) = wire::pair().unwrap();
     match split().unwrap() {
         Side::Child => {
             drop(here);
-            let mut client = Client { socket: Some(there), say, directory: directory.to_owned(), waiting: Vec::new() };
+            let mut client =
+                Client { socket: Some(there), say, directory: config.state_dir.clone(), waiting: Vec::new() };
             let result = catch_unwind(AssertUnwindSafe(|| server(&mut client)));
             if let Err(why) = result {
                 let text = why.downcast_ref::<String>().cloned();
@@ -108,7 +133,8 @@ fn launch(config: &Config, say: File, directory: &Path, server: impl FnOnce(&mut
             drop((there, say));
             let sender = Sender { pid, uid: 0 };
             let server = service::Server { process: PidFd::from(pidfd.unwrap()), sender };
-            i32::from(service::serve(&launcher, config, here, server))
+            let program = File::open("/proc/self/exe").unwrap().into();
+            i32::from(service::serve(&launcher, config, here, server, program))
         }
     }
 }
@@ -117,7 +143,7 @@ fn launch(config: &Config, say: File, directory: &Path, server: impl FnOnce(&mut
 pub struct Client {
     pub socket: Option<OwnedFd>,
     say: File,
-    /// Where the TLS files are.
+    /// Where the TLS files are, and the state.
     pub directory: std::path::PathBuf,
     waiting: Vec<(Event, Vec<OwnedFd>)>,
 }
@@ -144,6 +170,7 @@ impl Client {
     pub fn start(&self, command: &[&str], change: impl FnOnce(&mut StartRequest)) -> TaskId {
         let mut request = StartRequest {
             task: TaskId::random(),
+            owner: "alice".into(),
             command: command[0].into(),
             args: command[1..].iter().map(|arg| (*arg).to_owned()).collect(),
             env: BTreeMap::new(),
@@ -190,6 +217,8 @@ impl Client {
             match wire::receive::<Event>(self.fd()) {
                 Ok(Some(packet)) => match pick(&packet.message) {
                     Some(picked) => return (picked, packet.fds),
+                    // Twice a second, and nobody asks for them later.
+                    None if matches!(packet.message, Event::Scan(_)) => {}
                     None => self.waiting.push((packet.message, packet.fds)),
                 },
                 Err(PacketError::WouldBlock) => {}
@@ -204,6 +233,15 @@ impl Client {
             Event::StartFailed { task: failed, error } if *failed == task => panic!("not started: {error}"),
             _ => None,
         })
+    }
+
+    /// The first news of the worker's health that is like this.
+    pub fn health(&mut self, like: impl Fn(&HealthView) -> bool) -> HealthView {
+        self.wait_for(|event| match event {
+            Event::Health(health) if like(health) => Some((**health).clone()),
+            _ => None,
+        })
+        .0
     }
 
     /// Why a task was not started.

@@ -4,9 +4,11 @@
 //! Nothing here sleeps for a fixed time: a process's end is awaited, anything else is asked for again until a deadline.
 
 pub mod cgroups;
+pub mod containment;
 pub mod ended;
 pub mod host;
 pub mod http2;
+pub mod incident;
 pub mod mutation;
 pub mod proc;
 pub mod rpc;

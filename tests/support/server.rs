@@ -27,6 +27,8 @@ pub struct Server {
     pub under: Vec<String>,
     /// Where it listens.
     pub address: String,
+    /// Where it answers with metrics, if it does.
+    pub metrics: Option<String>,
 }
 
 impl Server {
@@ -55,12 +57,18 @@ impl Server {
     /// The binary that has `defence` switched off.
     #[track_caller]
     pub fn without(defence: &str) -> Self {
-        static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-        let mut server = Self::prepare(&[]);
-        server.program = BUILT.get_or_init(|| mutation::build("taskman-server")).clone().expect("the mutation build");
-        server.env = vec![("TASKMAN_MUTATION".to_owned(), defence.to_owned())];
+        let mut server = Self::prepare(&[]).mutated("TASKMAN_MUTATION", defence);
         server.launch();
         server
+    }
+
+    /// The binary with the `mutation` feature, and a variable that it reads.
+    #[track_caller]
+    pub fn mutated(mut self, name: &str, value: &str) -> Self {
+        static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+        self.program = BUILT.get_or_init(|| mutation::build("taskman-server")).clone().expect("the mutation build");
+        self.env.push((name.to_owned(), value.to_owned()));
+        self
     }
 
     /// Not started yet.
@@ -74,11 +82,12 @@ impl Server {
             options: options.iter().map(ToString::to_string).collect(),
             under: Vec::new(),
             address: "localhost:0".into(),
+            metrics: None,
         }
     }
 
     /// With a directory that lives as long as the server, for a restart reads it again.
-    fn keeping(mut self, dir: HostDir) -> Self {
+    pub fn keeping(mut self, dir: HostDir) -> Self {
         self.kept.push(dir);
         self
     }
@@ -105,6 +114,9 @@ impl Server {
         let mut process = Started::spawn(command, HostDir::new(), 5 * GUARD);
         let port = loop {
             let line = process.error_line();
+            if let Some((_, rest)) = line.split_once("metrics at http://") {
+                self.metrics = rest.split_once('/').map(|(address, _)| address.to_owned());
+            }
             if let Some((_, port)) = line.split_once("listening on ").and_then(|(_, address)| address.rsplit_once(':'))
             {
                 break port.trim().to_owned();

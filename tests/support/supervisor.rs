@@ -1,4 +1,4 @@
-//! The two processes of a server one by one, and what is left of its tasks on the host.
+//! The three processes of a server one by one, and what is left of its tasks on the host.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -38,6 +38,20 @@ impl Server {
         half.unwrap_or_else(|| panic!("no server below {}", Process::tree(launcher)))
     }
 
+    /// The auditor's process, if there is one just now.
+    pub fn try_auditor(&self) -> Option<Process> {
+        let is_auditor = |process: &Process| {
+            fs::read(process.path("cmdline")).is_ok_and(|line| line == b"taskman-server\0auditor\0")
+        };
+        Process::children_of(self.launcher().pid).into_iter().find(is_auditor)
+    }
+
+    /// The auditor's process.
+    #[track_caller]
+    pub fn auditor(&self) -> Process {
+        self.try_auditor().unwrap_or_else(|| panic!("no auditor below {}", Process::tree(self.launcher().pid)))
+    }
+
     /// Waits for the end that something else brings about.
     #[track_caller]
     pub fn end(&mut self) -> Ended {
@@ -55,9 +69,10 @@ impl Server {
         self.process.as_mut().expect("the server runs").error_line()
     }
 
-    /// What its tasks leave on the host: those that carry `nonce`, and those of this very launcher.
+    /// What its tasks leave on the host: those that carry `nonce`, and those of this very server.
     pub fn traces(&self, nonce: &str) -> Traces {
-        Traces { nonce: nonce.to_owned(), instance: format!("taskman-run-{}.", self.launcher().pid) }
+        let instance = fs::read_to_string(self.state().join("instance")).expect("its name");
+        Traces { nonce: nonce.to_owned(), instance: format!("taskman-{}.", instance.trim()) }
     }
 
     /// Every task, as an administrator sees it, oldest first.
@@ -81,12 +96,19 @@ impl Server {
     /// As a program is told it: starts `true`, which must be refused, and gives the code and the text.
     #[track_caller]
     pub fn refused_start(&self) -> (Code, String) {
+        self.try_start().expect_err("it was started")
+    }
+
+    /// The same, which may go well.
+    #[track_caller]
+    pub fn try_start(&self) -> Result<(), (Code, String)> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let limits = taskman::client::Limits { nofile: 64, ..Default::default() };
         let request = StartTaskRequest { command: "true".into(), limits: Some(limits), ..Default::default() };
         match runtime.block_on(async { self.client("client001").await?.start(request).await }) {
-            Err(ClientError::Status { code, message, .. }) => (code, message),
-            other => panic!("{other:?}"),
+            Ok(_) => Ok(()),
+            Err(ClientError::Status { code, message, .. }) => Err((code, message)),
+            Err(other) => panic!("{other:?}"),
         }
     }
 

@@ -73,7 +73,7 @@ fn reflection_lists_the_services_in_both_versions() {
     on(async {
         let channel = channel(&server, identity(&server.certs(), "client001"), 1 << 20).await.unwrap();
         for names in [services!(v1, channel.clone()), services!(v1alpha, channel.clone())] {
-            for wanted in [SERVICE, "grpc.health.v1.Health"] {
+            for wanted in [SERVICE, "task_manager.Containment", "grpc.health.v1.Health"] {
                 assert!(names.iter().any(|name| name == wanted), "{names:?}");
             }
         }

@@ -123,9 +123,9 @@ fn a20_no_task_reads_the_servers_keys_or_state() {
         let lines: Vec<_> = output.lines().collect();
         assert!(lines.len() == 3 && lines[0].ends_with("Permission denied") && lines[2] == "1", "{output}");
         assert!(lines[1].ends_with("No such file or directory"), "{output}");
-        let uid = "--reuid=1900000007";
+        let uid = "--reuid=1899000007";
         let outside =
-            Command::new("setpriv").args([uid, "--regid=1900000007", "--clear-groups", "cat"]).arg(&path).output();
+            Command::new("setpriv").args([uid, "--regid=1899000007", "--clear-groups", "cat"]).arg(&path).output();
         assert!(!outside.unwrap().status.success(), "{} is read by a task's uid", path.display());
     }
 }

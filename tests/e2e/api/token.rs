@@ -11,7 +11,7 @@ use tonic::Code;
 
 use crate::support::http2::{Raw, request};
 use crate::support::rpc::{Tasks, connect, identity, on, read, start, tls, whole};
-use crate::support::{Process, Server};
+use crate::support::{Process, Server, wait_until};
 
 /// A task that can be counted from outside, by its name among the arguments, and by what it wrote.
 fn counted(nonce: &str, token: &str) -> pb::StartTaskRequest {
@@ -140,6 +140,9 @@ fn a07_a_token_is_one_task_over_a_restart_and_a_kill() {
     server.restart();
     assert_eq!(repeat(&server, "orderly").unwrap(), orderly);
     let killed = repeat(&server, "killed").unwrap();
+    // A start is answered when the command was executed, which may be before it has written anything.
+    let written = || server.text("client001", &["stream", "--no-follow", &killed]);
+    wait_until("the task has written", || (written() == "ran\n").then_some(()));
     server.kill();
     server.restart();
     assert_eq!(repeat(&server, "killed").unwrap(), killed);

@@ -1,0 +1,132 @@
+//! The auditor's process: there as long as the server, replaced when it dies or stands still, and no task without it.
+
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use taskman::containment::{Journal, Reason};
+use tonic::Code;
+
+use crate::support::supervisor::{Stopped, nonce, send};
+use crate::support::{Process, Server, wait_until};
+
+/// A server whose tasks' uids are nobody else's, with its auditor at work.
+fn server(range: u32) -> Server {
+    Server::configured(&format!("uid_range = \"{range}:1000\"\n"))
+}
+
+/// The auditor that takes the place of this one.
+fn successor(server: &Server, of: Process) -> Process {
+    wait_until("there is another auditor", || server.try_auditor().filter(|auditor| *auditor != of))
+}
+
+fn lives(process: Process) -> bool {
+    std::fs::read_to_string(process.path("status")).is_ok_and(|status| !status.contains("State:\tZ"))
+}
+
+#[test]
+fn u03_a_killed_auditor_is_replaced_and_starts_go_on() {
+    let server = server(1_942_000_000);
+    let task = server.task(&["--", "sleep", "1000"]);
+    let killed = server.auditor();
+    send(killed, Signal::SIGKILL);
+    let began = Instant::now();
+    wait_until("tasks start again", || {
+        let ended = server.taskman("client001", &["start", "--follow", "--", "echo", "on"]);
+        (ended.status.code() == Some(0)).then_some(())
+    });
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    assert_ne!(server.auditor(), killed);
+    assert_eq!(server.status(&task)["status"], "JOB_STATUS_STARTED", "a running task is not touched");
+}
+
+#[test]
+fn u03_while_the_auditor_stands_still_starts_are_refused_and_then_go_on() {
+    let server = server(1_942_001_000);
+    let first = server.auditor();
+    let _stopped = Stopped::new(first);
+    let began = Instant::now();
+    let second = successor(&server, first);
+    assert!(began.elapsed() < Duration::from_secs(2), "given up after {:?}", began.elapsed());
+    // Before it has had its first look; if it was too quick for that, it is given up as well.
+    let held = Stopped::new(second);
+    let (code, why) = wait_until("a start is refused", || server.try_start().err());
+    assert_eq!(code, Code::FailedPrecondition, "{why}");
+    assert!(why.contains("the auditor"), "{why}");
+    drop(held);
+    wait_until("tasks start again", || server.try_start().ok());
+}
+
+#[test]
+fn u03_an_auditor_killed_again_and_again_is_a_quarantine_over_a_restart() {
+    let mut server = server(1_942_002_000);
+    let task = server.marked(&nonce(), &[], "true");
+    let mut auditor = server.auditor();
+    for _ in 0..3 {
+        send(auditor, Signal::SIGKILL);
+        auditor = successor(&server, auditor);
+    }
+    let quarantine = Journal::new(&server.state()).health().unwrap().quarantine.unwrap();
+    assert_eq!((quarantine.reason, quarantine.by.as_str()), (Reason::AuditorLost, "launcher"));
+    for restarted in [false, true] {
+        let (code, why) = server.refused_start();
+        assert_eq!(code, Code::FailedPrecondition, "{why}");
+        assert!(why.contains("quarantined (auditor_lost)") && why.contains("runbooks/worker-quarantine.md"), "{why}");
+        if !restarted {
+            assert_eq!(server.output(&task), b"ready\n", "what runs can be read");
+            server.text("client001", &["stop", &task, "--grace", "0s"]);
+            assert_eq!(server.ended(&task)["outcome"]["reason"], "stopped");
+            assert_eq!(server.stop().status.code(), Some(0));
+            server.restart();
+        }
+    }
+}
+
+#[test]
+fn u03_a_killed_launcher_takes_its_auditor_along() {
+    let mut server = server(1_942_003_000);
+    let nonce = nonce();
+    server.marked(&nonce, &[], "trap '' TERM");
+    let (traces, auditor) = (server.traces(&nonce), server.auditor());
+    server.kill();
+    let began = Instant::now();
+    wait_until("the auditor has ended", || (!lives(auditor)).then_some(()));
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    traces.assert_nothing_left();
+}
+
+#[test]
+fn u03_an_orderly_end_leaves_no_auditor() {
+    let mut server = server(1_942_004_000);
+    server.marked(&nonce(), &[], "true");
+    let auditor = server.auditor();
+    // A terminal's interrupt is for the launcher alone.
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        send(auditor, signal);
+    }
+    assert_eq!(server.auditor(), auditor);
+    assert_eq!(server.stop().status.code(), Some(0));
+    assert!(!lives(auditor));
+}
+
+#[test]
+fn the_auditor_has_no_descriptor_of_the_launchers() {
+    let server = server(1_942_005_000);
+    server.marked(&nonce(), &[], "true");
+    let auditor = server.auditor();
+    assert_eq!((auditor.link("fd/0"), auditor.link("fd/1")), ("/dev/null".into(), "/dev/null".into()));
+    let held: Vec<String> = auditor.list("fd").iter().map(|fd| auditor.link(&format!("fd/{fd}"))).collect();
+    let launchers = |link: &&String| ["/state", "/run/taskman/uids"].iter().any(|name| link.ends_with(name));
+    assert_eq!(held.iter().find(launchers), None, "{held:?}");
+    assert_eq!(auditor.read("comm").trim(), "taskman-auditor");
+}
+
+#[test]
+fn a_tasks_group_names_its_server_and_its_owner() {
+    let server = server(1_942_006_000);
+    let nonce = nonce();
+    server.marked(&nonce, &[], "true");
+    let groups = server.traces(&nonce).groups();
+    let group = groups.iter().find(|group| group.join("cgroup.kill").exists()).expect("a version 2 group");
+    let owner = taskman::cgroup::owner_of(std::fs::File::open(group).unwrap()).unwrap();
+    assert_eq!(owner.as_deref(), Some("client001"));
+}
