@@ -8,6 +8,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+#[path = "adversarial/ids.rs"]
+mod ids;
+
 const LONGEST_FILE: usize = 500;
 
 fn root() -> &'static Path {
@@ -269,6 +272,31 @@ fn every_promise_names_tests_that_exist() {
     assert_eq!(faults, [""; 0]);
 }
 
+#[test]
+fn every_tier_1_case_of_containment_is_shown_where_the_list_says() {
+    let suite: String = rust_files("tests/adversarial").into_iter().map(|(_, text)| text).collect();
+    let in_suite = |id: &str| suite.contains(&format!("id: \"{id}\","));
+    let mut faults = Vec::new();
+    let mut seen = BTreeSet::new();
+    for (id, tested) in ids::TIER_1 {
+        if !seen.insert(id) {
+            faults.push(format!("{id} stands twice"));
+        }
+        match tested {
+            ids::Tested::Suite if !in_suite(id) => faults.push(format!("{id} is no case of the suite")),
+            ids::Tested::NotYet("") => faults.push(format!("{id}: nobody says why not yet")),
+            ids::Tested::NotYet(_) if in_suite(id) => faults.push(format!("{id} is a case of the suite by now")),
+            ids::Tested::By(tests) => {
+                let exists =
+                    |test: &str| test.split_once("::").is_some_and(|(file, name)| holds(Path::new(file), name));
+                faults.extend(tests.iter().filter(|test| !exists(test)).map(|test| format!("{id}: no {test}")));
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(faults, [""; 0]);
+}
+
 /// The options in a program's help.
 fn flags(program: &str, args: &[&str]) -> BTreeSet<String> {
     let help = Command::new(program).args(args).arg("--help").output().unwrap();
@@ -296,11 +324,14 @@ fn every_flag_of_run_stands_in_the_readme() {
 #[test]
 fn every_flag_of_the_service_stands_on_its_page() {
     let mut all = flags(env!("CARGO_BIN_EXE_taskman-server"), &[]);
-    for command in ["start", "get-status", "stop", "stream", "list", "wait", "signal", "completions"] {
+    for command in ["start", "get-status", "stop", "stream", "list", "wait", "signal", "health", "completions"] {
         all.extend(flags(env!("CARGO_BIN_EXE_taskman"), &[command]));
     }
     for command in ["init", "issue", "revoke", "renew", "list"] {
         all.extend(flags(env!("CARGO_BIN_EXE_taskman"), &["certs", command]));
+    }
+    for command in ["run", "findings", "show"] {
+        all.extend(flags(env!("CARGO_BIN_EXE_taskman"), &["audit", command]));
     }
     assert!(all.len() >= 40, "only {all:?} were found");
     assert_eq!(

@@ -1,6 +1,12 @@
 /* Double fork and setsid, then the main process exits 0: what daemons do, and what a payload does to outlive its task.
  * argv: keep|close (whether the daemons keep stdout and stderr) or reaper (close, and the main process stays as the reaper
- * of its orphans), how many daemons, seconds they live at most. */
+ * of its orphans), how many daemons, seconds they live at most.
+ *
+ * By hand, as root, from the root of the tree:
+ *   cc -static -o target/contain_double_fork tests/adversarial/contain_double_fork.c
+ *   taskman run --output json --bind-ro "$PWD/target/contain_double_fork:/task/probe" -- /task/probe close 3 30
+ * It prints "ready" and the report, which says "left 3 processes" and "proven"; no daemon lives on.
+ * Without taskman, `target/contain_double_fork close 3 30` leaves three daemons for half a minute. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>

@@ -1,6 +1,13 @@
 /* Endless churn: each process forks a successor and exits, and the successor executes itself afresh, so that no pid,
  * no parent and no image stays. A killer that walks pids always comes too late.
- * argv: chains, milliseconds until a chain ends by itself, ignore|die (what the main process does with SIGTERM). */
+ * argv: chains, milliseconds until a chain ends by itself, ignore|die (what the main process does with SIGTERM), and a word
+ * that every process of it carries.
+ *
+ * By hand, as root, from the root of the tree:
+ *   cc -static -o target/contain_exec_churn tests/adversarial/contain_exec_churn.c
+ *   taskman run --timeout 2s --bind-ro "$PWD/target/contain_exec_churn:/task/probe" -- /task/probe 4 20000 ignore by-hand
+ * After two seconds taskman exits with 124; it says "ran longer than its timeout" and "containment proven"; no chain lives on.
+ * Without taskman, `target/contain_exec_churn 4 20000 ignore by-hand` churns for twenty seconds, whatever pids are killed. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,6 +3,7 @@
 mod binds;
 mod kernel_files;
 mod mounts;
+mod planted;
 mod writes;
 
 use std::fs;
@@ -70,6 +71,7 @@ pub fn cases() -> Vec<Case> {
     cases.extend(binds::cases());
     cases.extend(kernel_files::cases());
     cases.extend(mounts::cases());
+    cases.extend(planted::cases());
     cases.extend(writes::cases());
     cases
 }

@@ -1,5 +1,7 @@
 //! The network: a task has a loopback of its own and nothing else. Every target here is the suite's own.
 
+mod left;
+
 use std::io::ErrorKind;
 use std::net::{Ipv6Addr, TcpListener, UdpSocket};
 use std::os::linux::net::SocketAddrExt;
@@ -13,7 +15,7 @@ use crate::harness::{Arm, Bench, Case, Control, Fail, Run, broken, proc};
 use crate::{ensure, require};
 
 pub fn cases() -> Vec<Case> {
-    vec![
+    let mut cases = vec![
         Case {
             id: "W01",
             tier: 1,
@@ -110,7 +112,9 @@ pub fn cases() -> Vec<Case> {
                 answers.all(&EVERYWHERE, &[("route", "EPERM"), ("allowed-tcp6", "ok")])
             },
         },
-    ]
+    ];
+    cases.extend(left::cases());
+    cases
 }
 
 const PORT: &str = "9";

@@ -3,13 +3,14 @@
 mod ends;
 mod orphans;
 mod queue;
+pub mod recycled;
 mod stops;
 mod supervisor;
 
 use crate::harness::Case;
 
 pub fn cases() -> Vec<Case> {
-    [orphans::cases(), stops::cases(), queue::cases(), ends::cases(), supervisor::cases()]
+    [orphans::cases(), stops::cases(), queue::cases(), ends::cases(), supervisor::cases(), recycled::cases()]
         .into_iter()
         .flatten()
         .collect()

@@ -7,6 +7,7 @@ mod litter;
 mod memory;
 mod sockets;
 mod time;
+mod unkillable;
 
 use crate::harness::Case;
 
@@ -19,6 +20,7 @@ pub fn cases() -> Vec<Case> {
         direct::cases(),
         time::cases(),
         litter::cases(),
+        unkillable::cases(),
     ]
     .into_iter()
     .flatten()

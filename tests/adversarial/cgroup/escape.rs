@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 
 use crate::harness::place::own_groups;
-use crate::harness::{Arm, Bench, Case, Control, Fail, Run, broken, proc};
+use crate::harness::{Arm, Bench, Case, Control, Fail, Launch, Run, broken, proc};
 use crate::{ensure, require};
 
 pub fn cases() -> Vec<Case> {
@@ -42,7 +42,7 @@ pub fn cases() -> Vec<Case> {
 }
 
 /// The v2 mount point of the host, and a group below it that is not the task's: the suite makes one.
-fn other_group(bench: &Bench) -> Result<PathBuf, Fail> {
+pub(super) fn other_group(bench: &Bench) -> Result<PathBuf, Fail> {
     let dir = bench.place.v2().join("other");
     fs::create_dir_all(&dir).map_err(|e| broken(format!("mkdir {}: {e}", dir.display())))?;
     Ok(dir)
@@ -96,10 +96,14 @@ fn try_to_leave(bench: &Bench, arm: Arm, other: &std::path::Path) -> Result<(), 
     result
 }
 
-fn try_each(bench: &Bench, arm: Arm, other: &std::path::Path, tree: &str) -> Result<(), Fail> {
+/// A task that sees the suite's part of the v2 tree, and of it alone: a mutant is not to join the groups of others.
+pub(super) fn with_groups<'b>(bench: &'b Bench, arm: Arm, tree: &str) -> Launch<'b> {
     let own = proc::cgroup_of(std::process::id() as i32).into_iter().find(|(c, _)| c.is_empty()).unwrap_or_default().1;
-    // The suite's part of it alone: a mutant is not to join the groups of others.
-    let bind = format!("{tree}{own}:/groups");
+    let wrap = ["unshare", "-m", "sh", "-c", r#"mount -t cgroup2 none "$0" && exec "$@""#, tree];
+    bench.task(arm).wrapped(&wrap).opt("--bind-ro", format!("{tree}{own}:/groups"))
+}
+
+fn try_each(bench: &Bench, arm: Arm, other: &std::path::Path, tree: &str) -> Result<(), Fail> {
     let mut paths = vec!["/groups/other/cgroup.procs".to_owned(), "/groups/cgroup.procs".to_owned()];
     for (_, dir) in own_groups() {
         paths.extend(["cgroup.procs", "tasks"].map(|file| dir.join(file).display().to_string()));
@@ -107,9 +111,7 @@ fn try_each(bench: &Bench, arm: Arm, other: &std::path::Path, tree: &str) -> Res
     paths.push(format!("/proc/1/root{}/cgroup.procs", other.display()));
     paths.push(format!("/proc/self/root{}/cgroup.procs", other.display()));
     let args: Vec<&str> = paths.iter().map(String::as_str).collect();
-    let wrap = ["unshare", "-m", "sh", "-c", r#"mount -t cgroup2 none "$0" && exec "$@""#, tree];
-    let task = bench.task(arm).wrapped(&wrap).opt("--bind-ro", &bind);
-    let mut run = task.with_stdin().probe("c_join", &args).spawn()?;
+    let mut run = with_groups(bench, arm, tree).with_stdin().probe("c_join", &args).spawn()?;
     run.wait_line("ready")?;
     let payload = run.payload().ok_or_else(|| broken("no payload"))?;
     let before = proc::cgroup_of(payload);
@@ -195,7 +197,7 @@ impl Drop for Agent {
 }
 
 /// Runs the attack; says whether the kernel ran the agent within half a second, and what the payload said.
-fn release(bench: &Bench, launch: crate::harness::Launch<'_>, at: &str) -> Result<(bool, String), Fail> {
+fn release(bench: &Bench, launch: Launch<'_>, at: &str) -> Result<(bool, String), Fail> {
     let agent = Agent::plant(bench)?;
     let name = format!("adv{}", std::process::id());
     let program = agent.program.display().to_string();

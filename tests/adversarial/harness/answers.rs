@@ -6,6 +6,7 @@ use super::bench::Bench;
 use super::case::{Arm, Control, Fail, breach, broken};
 use super::done::{Done, cut};
 use super::launch::Launch;
+use super::record;
 use super::run::Run;
 
 /// Where a probe that runs `everywhere` tries: a filter or credential may differ by thread or by child.
@@ -56,6 +57,7 @@ impl Answers {
         if !missing.is_empty() {
             return Err(broken(format!("the probe said nothing about {}", missing.join(", "))));
         }
+        record::held((places.len() * wanted.len()) as u64);
         Ok(())
     }
 

@@ -12,6 +12,7 @@ use super::case::{Arm, Fail, breach, broken};
 use super::done::cut;
 use super::launch::Launch;
 use super::place::Place;
+use super::record::Record;
 use super::{mutant, payload, proc};
 
 /// One per suite run; everything it hands out carries its nonce.
@@ -21,9 +22,11 @@ pub struct Bench {
     probes: PathBuf,
     nonce: String,
     count: AtomicUsize,
+    tasks: AtomicUsize,
     canaries: AtomicUsize,
     mutant: OnceLock<Result<PathBuf, String>>,
-    skips: Mutex<Vec<String>>,
+    notes: Mutex<Vec<String>>,
+    records: Mutex<Vec<Record>>,
 }
 
 impl Bench {
@@ -41,8 +44,9 @@ impl Bench {
         // What a killed probe leaves behind becomes the suite's child, so that the suite can see and reap it.
         nix::sys::prctl::set_child_subreaper(true).map_err(|e| format!("subreaper: {e}"))?;
         let place = Place::enter()?;
-        let (count, canaries) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Ok(Self { place, work, probes, nonce, count, canaries, mutant: OnceLock::new(), skips: Mutex::default() })
+        let [count, tasks, canaries] = [0; 3].map(AtomicUsize::new);
+        let (mutant, notes, records) = (OnceLock::new(), Mutex::default(), Mutex::default());
+        Ok(Self { place, work, probes, nonce, count, tasks, canaries, mutant, notes, records })
     }
 
     /// Leaves the groups and removes the work directory; returns what could not be removed.
@@ -111,9 +115,10 @@ impl Bench {
         &self.work
     }
 
-    /// Uids that belong to this suite run alone, also when two suites run on one host.
+    /// Uids that belong to this suite run alone, also when two suites run on one host, and of which no other test has any: the
+    /// auditor of its server would find ours.
     pub fn uid_range(&self) -> Range<u32> {
-        let first = 1_910_000_000 + std::process::id() % 10_000 * 512;
+        let first = 1_940_000_000 + std::process::id() % 10_000 * 512;
         first..first + 512
     }
 
@@ -160,18 +165,34 @@ impl Bench {
         }
     }
 
-    /// Counts a case that proved nothing here, with the reason.
-    pub fn skipped(&self, line: String) {
-        self.skips.lock().unwrap().push(line);
+    /// Counts a task of the shipped program; those that a server starts are counted by the case.
+    pub fn tried(&self, tasks: usize) {
+        self.tasks.fetch_add(tasks, Relaxed);
     }
 
-    /// Every case that was skipped, in order.
-    pub fn skips(&self) -> Vec<String> {
-        self.skips.lock().unwrap().clone()
+    /// Tasks of the shipped program so far, canaries too.
+    pub(super) fn tasks(&self) -> usize {
+        self.tasks.load(Relaxed)
     }
 
-    /// A line about a case: trials, delays, how many failed.
+    /// What a case measured: trials, delays, how many failed. It stands in the report as the case's evidence.
     pub fn note(&self, text: impl std::fmt::Display) {
         println!("      {text}");
+        self.notes.lock().unwrap().push(text.to_string());
+    }
+
+    /// The notes since they were taken last.
+    pub(super) fn take_notes(&self) -> Vec<String> {
+        std::mem::take(&mut *self.notes.lock().unwrap())
+    }
+
+    /// Keeps what is known of a case that ran.
+    pub(super) fn keep(&self, record: Record) {
+        self.records.lock().unwrap().push(record);
+    }
+
+    /// Every case that ran, in order.
+    pub fn records(&self) -> std::sync::MutexGuard<'_, Vec<Record>> {
+        self.records.lock().unwrap()
     }
 }

@@ -1,12 +1,14 @@
 //! A case and the five things that are done with it: ledger, control, contained, mutation, ledger again.
 
-use std::time::Instant;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
 
 use libtest_mimic::{Completion, Failed, Trial};
 
 use super::bench::Bench;
 use super::ledger::Ledger;
 use super::mutant;
+use super::record::{self, Outcome, Record};
 
 /// One behaviour and its exact outcome.
 pub struct Case {
@@ -89,7 +91,9 @@ pub fn broken(what: impl Into<String>) -> Fail {
 #[macro_export]
 macro_rules! ensure {
     ($fact:expr, $($what:tt)+) => {
-        if !$fact {
+        if $fact {
+            $crate::harness::record::held(1);
+        } else {
             return Err($crate::harness::breach(format!($($what)+)));
         }
     };
@@ -109,30 +113,67 @@ impl Case {
     /// The case as a test. `TASKMAN_ADV_ARMS=control` stops after the control arm, and says that it did.
     pub fn trial(self, bench: &'static Bench) -> Trial {
         let name = format!("{} (tier {}) {}", self.id, self.tier, self.what);
-        Trial::ignorable_test(name, move || self.run(bench).map_err(Failed::from))
+        Trial::ignorable_test(name, move || {
+            let start = Instant::now();
+            let mut record = self.record();
+            // A case that panics is in the table too.
+            let run = catch_unwind(AssertUnwindSafe(|| self.run(bench, &mut record)));
+            let result = run.unwrap_or_else(|panic| {
+                let text = panic.downcast_ref::<String>().cloned();
+                Err(text.or(panic.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or("panicked".to_owned()))
+            });
+            record.took = start.elapsed();
+            let completion = match &result {
+                Ok(Outcome::Skipped(why)) => Completion::ignored_with(format!("SKIP: {why}")),
+                _ => Completion::Completed,
+            };
+            let failure = result.as_ref().err().cloned();
+            record.outcome = result.unwrap_or_else(Outcome::Failed);
+            bench.keep(record);
+            failure.map_or(Ok(completion), |why| Err(Failed::from(why)))
+        })
     }
 
-    fn run(&self, bench: &Bench) -> Result<Completion, String> {
+    fn record(&self) -> Record {
+        Record {
+            id: self.id,
+            tier: self.tier,
+            what: self.what,
+            control: "not run".to_owned(),
+            trials: 0,
+            facts: 0,
+            canaries: 0,
+            evidence: Vec::new(),
+            mutations: Vec::new(),
+            outcome: Outcome::Held,
+            took: Duration::ZERO,
+        }
+    }
+
+    fn run(&self, bench: &Bench, record: &mut Record) -> Result<Outcome, String> {
         let start = Instant::now();
         println!("\n  {} tier {}: {}", self.id, self.tier, self.what);
         let before = Ledger::take(bench);
         let control = (self.control)(bench);
         mutant::sweep(bench);
         match control {
-            Control::Works => println!("    control: works on this kernel"),
+            Control::Works => record.control = "works on this kernel".to_owned(),
             Control::Cannot(why) => {
                 println!("    SKIP {}: the control arm cannot work here: {why}", self.id);
-                bench.skipped(format!("{}: {why}", self.id));
-                return Ok(Completion::ignored_with(format!("SKIP: {why}")));
+                record.control = format!("cannot work here: {why}");
+                return Ok(Outcome::Skipped(why));
             }
-            Control::Broken(why) => return Err(format!("control arm: {why}")),
+            Control::Broken(why) => {
+                record.control = format!("BROKEN: {why}");
+                return Err(format!("control arm: {why}"));
+            }
         }
+        println!("    control: works on this kernel");
         before.settle(bench).map_err(|e| format!("after the control arm {e}"))?;
         if std::env::var("TASKMAN_ADV_ARMS").is_ok_and(|arms| arms == "control") {
-            bench.skipped(format!("{}: only the control arm was asked for", self.id));
-            return Ok(Completion::ignored_with("only the control arm was asked for"));
+            return Ok(Outcome::Skipped("only the control arm was asked for".to_owned()));
         }
-        let result = self.contained(bench, &before);
+        let result = self.contained(bench, &before, record);
         mutant::sweep(bench);
         result?;
         println!("    contained: holds ({:.1} s)", start.elapsed().as_secs_f64());
@@ -144,23 +185,34 @@ impl Case {
             let result = (self.attack)(bench, Arm::Mutant(names));
             mutant::sweep(bench);
             match result {
-                Err(Fail::Breach(seen)) => println!("    without {names}: red, as it must be: {seen}"),
+                Err(Fail::Breach(seen)) => {
+                    println!("    without {names}: red, as it must be: {seen}");
+                    record.mutations.push((names, seen));
+                }
                 Err(Fail::Broken(why)) => return Err(format!("without {names} nothing was learned: {why}")),
                 Ok(()) => return Err(format!("stays green without its defence ({names})")),
             }
             before.settle(bench).map_err(|e| format!("after the mutation arm {names} {e}"))?;
         }
         println!("    {} done in {:.1} s", self.id, start.elapsed().as_secs_f64());
-        Ok(Completion::Completed)
+        Ok(Outcome::Held)
     }
 
-    fn contained(&self, bench: &Bench, before: &Ledger) -> Result<(), String> {
-        let canaries = bench.canaries();
-        (self.attack)(bench, Arm::Contained).map_err(|e| format!("contained arm: {e}"))?;
-        if bench.canaries() == canaries {
+    fn contained(&self, bench: &Bench, before: &Ledger, record: &mut Record) -> Result<(), String> {
+        let (tasks, canaries, facts) = (bench.tasks(), bench.canaries(), record::facts());
+        bench.take_notes();
+        let attacked = (self.attack)(bench, Arm::Contained);
+        let under_way = bench.canaries() - canaries;
+        record.evidence = bench.take_notes();
+        record.facts = record::facts() - facts;
+        record.canaries = under_way;
+        record.trials = bench.tasks() - tasks - under_way;
+        attacked.map_err(|e| format!("contained arm: {e}"))?;
+        if under_way == 0 {
             return Err("the attack ran no canary while it was under way".to_owned());
         }
         bench.canary().map_err(|e| format!("after the attack: {e}"))?;
+        record.canaries += 1;
         before.settle(bench).map_err(|e| format!("after the contained arm {e}"))
     }
 }

@@ -1,6 +1,7 @@
 //! A start in the making: which binary, which options, which probe.
 
 use std::ffi::{OsStr, OsString};
+use std::ops::Range;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -19,16 +20,19 @@ pub struct Launch<'b> {
     options: Vec<OsString>,
     command: Vec<OsString>,
     nonce: String,
+    uids: Range<u32>,
     uid: Option<u32>,
     stdin: bool,
     keep: usize,
+    report: Option<PathBuf>,
 }
 
 impl<'b> Launch<'b> {
     pub(super) fn new(bench: &'b Bench, taskman: Option<PathBuf>, mutation: Option<&'static str>) -> Self {
         let (wrap, options, command) = (Vec::new(), Vec::new(), Vec::new());
         let nonce = bench.fresh_nonce();
-        Self { bench, taskman, mutation, wrap, options, command, nonce, uid: None, stdin: false, keep: 1 << 20 }
+        let (uids, uid, stdin, keep) = (bench.uid_range(), None, false, 1 << 20);
+        Self { bench, taskman, mutation, wrap, options, command, nonce, uids, uid, stdin, keep, report: None }
     }
 
     /// A taskman option with its value.
@@ -70,6 +74,12 @@ impl<'b> Launch<'b> {
         self
     }
 
+    /// Tasks only: the uids to choose from, of those that belong to this suite.
+    pub fn with_uids(mut self, uids: Range<u32>) -> Self {
+        self.uids = uids;
+        self
+    }
+
     /// Direct starts only: the uid and gid to run under.
     pub fn with_uid(mut self, uid: u32) -> Self {
         self.uid = Some(uid);
@@ -82,6 +92,12 @@ impl<'b> Launch<'b> {
         self
     }
 
+    /// Tasks only: another file for the report, which the suite does not read.
+    pub fn reporting_to(mut self, path: PathBuf) -> Self {
+        self.report = Some(path);
+        self
+    }
+
     /// How many bytes of each stream are kept (all are counted).
     pub fn keep(mut self, bytes: usize) -> Self {
         self.keep = bytes;
@@ -91,10 +107,11 @@ impl<'b> Launch<'b> {
     /// Starts it.
     pub fn spawn(self) -> Result<Run, Fail> {
         let report = self.bench.work_dir().join(format!("{}.json", self.nonce));
+        let told = self.report.unwrap_or_else(|| report.clone());
         let mut line = self.wrap;
         if let Some(taskman) = &self.taskman {
-            let range = self.bench.uid_range();
-            line.extend([taskman.into(), "run".into(), "--report".into(), report.clone().into()]);
+            let range = self.uids;
+            line.extend([taskman.into(), "run".into(), "--report".into(), told.into()]);
             line.extend(["--uid-range".into(), format!("{}:{}", range.start, range.end - range.start).into()]);
             line.extend(["--env".into(), format!("ADV_NONCE={}", self.nonce).into()]);
             let mut bind = self.bench.probe_dir().as_os_str().to_owned();
@@ -111,6 +128,9 @@ impl<'b> Launch<'b> {
         command.env_remove("TASKMAN_MUTATION").env("ADV_HOST_NONCE", &self.nonce);
         if self.taskman.is_none() {
             command.env("ADV_NONCE", &self.nonce);
+        }
+        if self.taskman.is_some() && self.mutation.is_none() {
+            self.bench.tried(1);
         }
         if let Some(names) = self.mutation {
             command.env("TASKMAN_MUTATION", names);

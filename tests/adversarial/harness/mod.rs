@@ -35,6 +35,8 @@ pub mod mutant;
 pub mod payload;
 pub mod place;
 pub mod proc;
+pub mod record;
+pub mod report;
 pub mod run;
 pub mod sys;
 pub mod view;

@@ -8,11 +8,9 @@ use std::time::{Duration, Instant};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 
-#[path = "../../support/mutation.rs"]
-mod mutation;
-
 use super::bench::Bench;
 use super::{ledger, proc, sys};
+use crate::support::mutation;
 
 /// Builds taskman with the `mutation` feature.
 pub fn build() -> Result<PathBuf, String> {

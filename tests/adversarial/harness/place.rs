@@ -96,6 +96,12 @@ impl Place {
         self.groups.iter().flat_map(below).filter(|p| p.is_dir()).filter(is_task).collect()
     }
 
+    /// The processes in this run's own v2 group, which are the suite and what it has started directly; none where that group
+    /// is shared with others.
+    pub fn members(&self) -> Vec<i32> {
+        if self.private { members_of(self.v2()) } else { Vec::new() }
+    }
+
     /// Whether a process is inside one of this run's groups, at any depth.
     pub fn holds(&self, pid: i32) -> bool {
         if !self.private {

@@ -21,6 +21,14 @@ pub fn cases() -> Vec<Case> {
             attack: supervisor_is_killed,
         },
         Case {
+            id: "P09",
+            tier: 1,
+            what: "taskman is killed at each step between making its child and the payload's first instruction",
+            defence: &["death-signal"],
+            control: |bench| cleared_signal_saves(bench).into(),
+            attack: killed_while_it_starts,
+        },
+        Case {
             id: "P10",
             tier: 2,
             what: "the thread that starts a task ends",
@@ -129,6 +137,52 @@ fn swept_by_the_next_run(bench: &Bench, arm: Arm) -> Result<(), Fail> {
     let dirs = bench.place.task_dirs();
     ensure!(dirs.is_empty(), "{} directories of dead instances left, such as {}", dirs.len(), dirs[0].display());
     Ok(())
+}
+
+/// The child arms the death signal, changes its credentials, which clears it, arms it again, and asks whether its parent
+/// still lives: a parent that dies in any of the gaps leaves nothing.
+fn killed_while_it_starts(bench: &Bench, arm: Arm) -> Result<(), Fail> {
+    let (mut made, mut ready) = (Vec::new(), Vec::new());
+    for _ in 0..5 {
+        let mut run = bench.task(arm).probe("p_pdeath", &[]).spawn()?;
+        let pid = run.pid;
+        while proc::children_of(pid).is_empty() && run.started.elapsed() < DEADLINE {}
+        made.push(run.started.elapsed());
+        run.wait_line("ready")?;
+        ready.push(run.started.elapsed());
+        drop(run);
+        bench.nothing_within(DEADLINE)?;
+    }
+    made.sort();
+    ready.sort();
+    let (from, to) = (made[0] * 3 / 4, ready[2].max(made[0]));
+    let trials = arm.trials(1_000, 100) as u32;
+    let (mut orphaned, mut spoke, mut slowest) = (0, 0, Duration::ZERO);
+    for trial in 0..trials {
+        let mut run = bench.task(arm).probe("p_pdeath", &[]).spawn()?;
+        let (delay, started) = (from + (to - from) * trial / trials, run.started);
+        // A sleep would come back tens of microseconds late.
+        while started.elapsed() < delay {
+            std::hint::spin_loop();
+        }
+        run.signal(Signal::SIGKILL)?;
+        let killed = Instant::now();
+        orphaned += usize::from(!proc::of_uid_range(&bench.uid_range()).is_empty());
+        run.pump(DEADLINE, |run| run.ended.is_some())?;
+        spoke += usize::from(run.out.text().contains("ready"));
+        drop(run);
+        bench.nothing_within(DEADLINE).map_err(|e| breach(format!("killed {delay:?} after its start: {e}")))?;
+        slowest = slowest.max(killed.elapsed());
+        if arm == Arm::Contained && trial % 250 == 100 {
+            bench.canary()?;
+        }
+    }
+    let step = (to - from) / trials;
+    bench.note(format!(
+        "{trials} trials, killed {from:?} to {to:?} after the start, {step:?} apart; {orphaned} times with a child alive, {spoke} \
+         after it spoke: nothing alive after at most {slowest:?}"
+    ));
+    swept_by_the_next_run(bench, arm)
 }
 
 fn killed_at_any_moment(bench: &Bench, arm: Arm) -> Result<(), Fail> {
