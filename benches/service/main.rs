@@ -3,8 +3,10 @@
 //! Everything that is compared is taken in turns in one run, because only ratios of the same seconds mean anything.
 #![allow(clippy::disallowed_methods)] // it starts a server and a few threads, and no sandbox of its own
 
+mod audit;
 mod limit;
 mod measure;
+mod plants;
 mod server;
 mod starts;
 mod streams;
@@ -37,12 +39,24 @@ struct Args {
     /// Starts that are timed.
     #[arg(long, default_value_t = 200)]
     starts: usize,
+    /// How long each of the auditor's phases is watched.
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
+    seconds: u64,
+    /// Idle tasks that the auditor watches.
+    #[arg(long, default_value_t = 200)]
+    idle: usize,
+    /// Escapees that are planted, of each kind.
+    #[arg(long, default_value_t = 200)]
+    trials: usize,
     /// Only these parts.
-    #[arg(long, value_delimiter = ',', default_values = ["throughput", "many", "memory", "starts"])]
+    #[arg(long, value_delimiter = ',', default_values = ["throughput", "many", "memory", "starts", "audit", "plants"])]
     only: Vec<String>,
 }
 
 fn main() -> Result<(), Failure> {
+    if let Some(uid) = std::env::args().nth(1).as_deref().and_then(|word| word.strip_prefix(plants::ESCAPEE)) {
+        return plants::escape(uid);
+    }
     let args = Args::parse();
     let limit = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE)?.1;
     nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE, limit, limit)?;
@@ -54,6 +68,12 @@ fn main() -> Result<(), Failure> {
 
 async fn run(args: &Args) -> Result<(), Failure> {
     let wanted = |part: &str| args.only.iter().any(|only| only == part);
+    if wanted("audit") {
+        audit::costs(args).await?;
+    }
+    if wanted("plants") {
+        audit::lives(args).await?;
+    }
     let server = Server::start(&args.server, &args.dir)?;
     if wanted("throughput") || wanted("many") {
         let client = server.client().await?;

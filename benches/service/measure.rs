@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::server::{Server, process_cpu};
+use crate::server::{Server, processor_seconds};
 
 /// Measures one transfer.
 pub struct Watch<'a> {
@@ -26,7 +26,7 @@ impl<'a> Watch<'a> {
 }
 
 fn cpu(server: Option<&Server>) -> f64 {
-    process_cpu("self") + server.map_or(0.0, Server::cpu)
+    processor_seconds(std::process::id())[0] + server.map_or(0.0, Server::cpu)
 }
 
 /// One transfer.
@@ -58,4 +58,15 @@ pub fn percentiles(times: &[Duration]) -> [f64; 3] {
         let rank = (times.len() * percent).div_ceil(100).max(1);
         times.get(rank - 1).map_or(f64::NAN, |time| time.as_secs_f64() * 1000.0)
     })
+}
+
+/// Of the straight line nearest to all points.
+pub fn slope(points: &[(f64, f64)]) -> f64 {
+    let count = points.len() as f64;
+    let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
+    let (x, y) = (mean(|point| point.0), mean(|point| point.1));
+    let (above, below) = points
+        .iter()
+        .fold((0.0, 0.0), |(above, below), (px, py)| (above + (px - x) * (py - y), below + (px - x).powi(2)));
+    above / below
 }

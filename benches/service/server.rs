@@ -38,11 +38,16 @@ pub struct Server {
 impl Server {
     /// Starts `program` with its state below `parent`.
     pub fn start(program: &Path, parent: &Path) -> Result<Self, Failure> {
+        Self::start_with(program, parent, "")
+    }
+
+    /// The same, with more configuration.
+    pub fn start_with(program: &Path, parent: &Path, more: &str) -> Result<Self, Failure> {
         let dir = tempfile::Builder::new().prefix("servicebench.").tempdir_in(parent)?;
         // The server has a uid of its own and must be able to pass.
         fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
         let config = dir.path().join("config.toml");
-        fs::write(&config, CONFIG)?;
+        fs::write(&config, format!("{more}{CONFIG}"))?;
         let mut command = Command::new(program);
         command.args(["--dev", "--log-level", "warn", "--server-address", "localhost:0", "--config"]).arg(config);
         command.arg("--state-dir").arg(dir.path().join("state"));
@@ -92,22 +97,28 @@ impl Server {
         std::iter::once(launcher).chain(children.split(' ').next().and_then(|pid| pid.parse().ok())).collect()
     }
 
+    /// The auditor that watches it now.
+    pub fn auditor(&self) -> Result<u32, Failure> {
+        let launcher = self.process.id();
+        let children = fs::read_to_string(format!("/proc/{launcher}/task/{launcher}/children"))?;
+        let is_auditor = |pid: &u32| {
+            let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            words.split(|byte| *byte == 0).nth(1) == Some(b"auditor")
+        };
+        let mut pids = children.split_whitespace().filter_map(|pid| pid.parse().ok());
+        pids.find(is_auditor).ok_or_else(|| "the server has no auditor".into())
+    }
+
     /// Resident now and at most, of launcher and server together, in MiB. What they share is counted twice.
     pub fn memory(&self) -> Memory {
-        let of = |field: &str| {
-            let sum = |pid: &u32| {
-                let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-                let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap_or_default();
-                line.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0)
-            };
-            self.pids().iter().map(sum).sum::<u64>() as f64 / 1024.0
-        };
+        let of =
+            |field: &str| self.pids().iter().filter_map(|pid| status_kib(*pid, field)).sum::<u64>() as f64 / 1024.0;
         Memory { now: of("VmRSS:"), peak: of("VmHWM:") }
     }
 
     /// Processor time of launcher and server so far, in seconds.
     pub fn cpu(&self) -> f64 {
-        self.pids().iter().map(|pid| process_cpu(&pid.to_string())).sum()
+        self.pids().iter().map(|pid| processor_seconds(*pid)[0]).sum()
     }
 }
 
@@ -127,11 +138,23 @@ pub struct Memory {
     pub peak: f64,
 }
 
-/// Processor time of a process (or `self`) so far, in seconds, its threads included.
-pub fn process_cpu(pid: &str) -> f64 {
+/// The first word of a field of a process's status.
+pub fn status_field(pid: u32, field: &str) -> Option<String> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field))?;
+    line.split_whitespace().next().map(str::to_owned)
+}
+
+/// A field of it that is a size.
+pub fn status_kib(pid: u32, field: &str) -> Option<u64> {
+    status_field(pid, field)?.parse().ok()
+}
+
+/// Processor time so far in seconds: of a process with its threads, and of the children that it has waited for.
+pub fn processor_seconds(pid: u32) -> [f64; 2] {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
     let ticks = |at: usize| fields.get(at).and_then(|ticks| ticks.parse::<f64>().ok()).unwrap_or(0.0);
-    // utime and stime are the 14th and 15th field; two stand before the bracket, and USER_HZ is 100.
-    (ticks(11) + ticks(12)) / 100.0
+    // utime, stime, cutime and cstime are the 14th field and the next; two stand before the bracket, and USER_HZ is 100.
+    [(ticks(11) + ticks(12)) / 100.0, (ticks(13) + ticks(14)) / 100.0]
 }

@@ -7,7 +7,8 @@ use taskman::client::{Client, OutputRequest, StartTaskRequest};
 use crate::Failure;
 use crate::server::Server;
 
-fn task(command: &str, args: &[&str]) -> StartTaskRequest {
+/// A command with its arguments.
+pub fn task(command: &str, args: &[&str]) -> StartTaskRequest {
     let args = args.iter().map(ToString::to_string).collect();
     StartTaskRequest { command: command.into(), args, ..Default::default() }
 }
