@@ -11,6 +11,7 @@ use super::facts::{self, Facts};
 use super::judge::{self, Fault, Verdict, World};
 use super::process::Process;
 use super::remains::Leases;
+use super::report;
 use super::tasks::Tasks;
 use crate::cgroup::{Census, Layout, LayoutError};
 use crate::containment::{
@@ -416,8 +417,7 @@ fn was_listed_elsewhere(suspect: &Suspect) -> bool {
 /// One plain line on standard error, whatever is in the text.
 pub(super) fn log(line: &str) {
     use std::io::Write;
-    let plain: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    let _ = writeln!(std::io::stderr(), "taskman-auditor: {plain}");
+    let _ = writeln!(std::io::stderr(), "taskman-auditor: {}", report::plain(line));
 }
 
 #[cfg(test)]

@@ -132,7 +132,8 @@ fn namespaces(directory: &str) -> BTreeMap<String, String> {
     entries.filter_map(|entry| read(entry.ok()?)).collect()
 }
 
-fn plain(text: &str) -> String {
+/// On one line, whatever is in it.
+pub(super) fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
