@@ -248,18 +248,22 @@ impl Auditor {
                     self.act(process, fault, &suspect.source);
                 }
             }
-            None if suspect.certain => {
-                let fault = Fault { kind: Kind::TransientEscape, ..suspect.fault };
-                self.record_gone(suspect.facts, fault, &suspect.source);
-            }
             // It was in another's group for certain only if it stood in that group's own list.
-            _ if was_listed_elsewhere(&suspect) => {
+            seen if (seen.is_none() && suspect.certain) || was_listed_elsewhere(&suspect) => {
                 self.reported.insert(name, suspect.fault.proven);
                 let fault = Fault { kind: Kind::TransientEscape, ..suspect.fault };
                 self.record_gone(suspect.facts, fault, &suspect.source);
             }
             _ => {}
         }
+    }
+
+    /// Forgets those that are gone, but for one that is still to be looked at again: that look would tell of it anew.
+    pub(super) fn forget_reported(&mut self) {
+        let awaited = |name: &(i32, u64)| {
+            self.suspects.iter().any(|suspect| (suspect.facts.pid, suspect.facts.start_time) == *name)
+        };
+        self.reported.retain(|name, _| Facts::is_there(name.0, name.1) || awaited(name));
     }
 
     fn is_reported(&self, facts: &Facts, fault: &Fault) -> bool {

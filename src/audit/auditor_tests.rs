@@ -110,3 +110,40 @@ fn a_task_that_is_first_seen_by_its_second_process_is_known_by_its_first() {
     assert_eq!(first, second.map(|second| second.ppid));
     assert!(first.is_some());
 }
+
+/// One event after another makes it look: a uid, a program, a group.
+#[test]
+fn a_process_that_is_gone_is_told_of_once_however_often_it_was_suspected() {
+    let state = tempfile::tempdir().unwrap();
+    let mut auditor = Auditor::open(setup(state.path()), None).unwrap();
+    let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+    let facts = Facts::read(child.id() as i32).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let fault = Fault {
+        kind: Kind::OrphanDetected,
+        task: None,
+        owner: None,
+        group: None,
+        uid: None,
+        faults: vec!["a drill".to_owned()],
+        cause: crate::containment::Cause::Unknown,
+        why: String::new(),
+        proven: true,
+        grave: true,
+    };
+    let suspected = |auditor: &mut Auditor, source: Source| {
+        let (due, facts, fault) = (Instant::now(), facts.clone(), fault.clone());
+        auditor.suspects.push(Suspect { due, facts, fault, source, certain: true });
+    };
+    suspected(&mut auditor, Source::Uid);
+    auditor.look_again();
+    suspected(&mut auditor, Source::Exec);
+    // A scan in between, as a flood of events brings one.
+    auditor.scan();
+    auditor.look_again();
+    let kinds: Vec<Kind> = auditor.found.iter().map(|summary| summary.kind).collect();
+    assert_eq!(kinds, [Kind::TransientEscape]);
+    auditor.scan();
+    assert!(auditor.reported.is_empty(), "what nobody waits for is forgotten");
+}

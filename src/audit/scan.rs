@@ -53,7 +53,7 @@ impl Auditor {
             self.beat();
             self.suspect(facts, &Source::Scan);
         }
-        self.reported.retain(|(pid, start), _| Facts::is_there(*pid, *start));
+        self.forget_reported();
         self.done.scans.push(begun.elapsed().as_micros() as u64);
         (groups.len() as u64, ours as u64)
     }
