@@ -20,7 +20,7 @@ use crate::config::Config;
 use crate::error::{Context, StartError, SysError};
 use crate::fault;
 use crate::launch::Launcher;
-use crate::launch::service::{self, tls};
+use crate::launch::service::{self, Manager, tls};
 use crate::place::{self, UidRange};
 use crate::sys::clone::{self, Side};
 use crate::sys::names;
@@ -32,12 +32,14 @@ pub fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|word| word == "auditor") {
         return auditor::main();
     }
+    // First of all: what is forked off inherits neither the variables nor what they say.
+    let manager = Manager::take();
     let args = Args::parse();
     if args.print_config {
         print!("{}", Config::print_default());
         return ExitCode::SUCCESS;
     }
-    match run(&args) {
+    match manager.map_err(Into::into).and_then(|manager| run(&args, manager)) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             eprintln!("taskman-server: {error}");
@@ -46,7 +48,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run(args: &Args) -> Result<u8, Box<dyn Error>> {
+fn run(args: &Args, manager: Option<Manager>) -> Result<u8, Box<dyn Error>> {
     let mut config = Config::load(args.config.as_deref(), &args.overrides())?;
     if !nix::unistd::geteuid().is_root() {
         return Err(StartError::Host(vec![doctor::NOT_ROOT.to_owned()]).into());
@@ -84,7 +86,7 @@ fn run(args: &Args) -> Result<u8, Box<dyn Error>> {
             let process = pidfd.expect("split gives one").into();
             let sender = Sender { pid, uid: config.server_uid };
             let server = service::Server { process, sender };
-            Ok(service::serve(&launcher, &config, here, server, program.into()))
+            Ok(service::serve(&launcher, &config, here, server, program.into(), manager))
         }
     }
 }

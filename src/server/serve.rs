@@ -128,6 +128,7 @@ async fn run(config: Config, listeners: Listeners, socket: OwnedFd, state: &Path
         tokio::spawn(metrics::serve(awaited(listener)?, Arc::clone(&registry)));
     }
     eprintln!("taskman-server: listening on {address}");
+    link.serving().await;
     tokio::select! {
         ended = serving => Err(ended.err().map_or_else(|| "the listener has ended".into(), Into::into)),
         done = heed(&tls, &mut events) => {

@@ -66,6 +66,8 @@ impl Service<'_> {
                 live.kill(Reason::OutputLimit, &detail, poller)
             }),
             Request::Containment { seq, query } => self.ask(seq, query),
+            Request::Serving => self.server_serves(),
+            Request::Pong { seq } => self.server_answers(seq),
             Request::Goodbye => self.server_leaves(),
         }
         // What can be answered is answered before the next request is taken.
