@@ -47,14 +47,15 @@ impl Service<'_> {
     pub(super) fn server_answers(&mut self, seq: u64) {
         let signs = &mut self.signs;
         if seq > signs.answered && seq <= signs.asked {
-            (signs.answered, signs.owed) = (seq, true);
+            (signs.answered, signs.owed) = (seq, signs.line.every().is_some());
             signs.reload.take_if(|reload| *reload <= seq);
         }
     }
 
-    /// It is time for a sign of life. A question that is not answered yet is enough.
+    /// It is time for a sign of life, if the manager waits for one. A question that is not answered yet is enough.
     pub(super) fn sign_is_due(&mut self) {
-        self.poller.set_deadline(MANAGER, self.signs.line.every().map(|every| Instant::now() + every));
+        let Some(every) = self.signs.line.every() else { return };
+        self.poller.set_deadline(MANAGER, Some(Instant::now() + every));
         if self.signs.asked == self.signs.answered {
             self.ask_server();
         }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 
-use super::log;
+use super::complain;
 use crate::error::{Context, SysError};
 use crate::sys::{env, fd};
 
@@ -130,7 +130,7 @@ impl Line {
             Err(error) if error.kind() == ErrorKind::WouldBlock => false,
             Err(error) => {
                 if !failing {
-                    log(&format!("the service manager cannot be told {text:?}: {error}"));
+                    complain(&format!("the service manager cannot be told {text:?}: {error}"));
                 }
                 true
             }
@@ -161,10 +161,7 @@ mod tests {
         let name = format!("taskman-test-{}", std::process::id());
         let kinds = [
             (UnixDatagram::bind(&path).unwrap(), path.to_str().unwrap().to_owned()),
-            (
-                UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap(),
-                format!("@{name}"),
-            ),
+            (UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap(), format!("@{name}")),
         ];
         for (manager, address) in kinds {
             let mut line = line(&address);

@@ -42,6 +42,7 @@ use super::Launcher;
 use crate::config::Config;
 use crate::containment::Scan;
 use crate::error::{Context, SysError};
+use crate::log::{self, Level};
 use crate::sys::fd;
 use crate::sys::pidfd::PidFd;
 use crate::task::id::TaskId;
@@ -90,22 +91,25 @@ pub fn serve(
     let mut service = match Service::new(launcher, config, socket, server, program, manager) {
         Ok(service) => service,
         Err(error) => {
-            log(&error.to_string());
+            complain(&error.to_string());
             return 1;
         }
     };
     service.run().unwrap_or_else(|error| {
         // The loop cannot wait any more. What is dropped here is killed and removed.
-        log(&error.to_string());
+        complain(&error.to_string());
         1
     })
 }
 
-/// One plain line. Not with `eprintln!`, which panics when nobody reads; and on one line, whatever is in the text.
+/// What is going on.
 fn log(line: &str) {
-    use std::io::Write;
-    let plain: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    let _ = writeln!(std::io::stderr(), "taskman-launcher: {plain}");
+    log::line(Level::Notice, "taskman-launcher", line);
+}
+
+/// What should not have happened.
+fn complain(line: &str) {
+    log::line(Level::Error, "taskman-launcher", line);
 }
 
 struct Service<'a> {
@@ -318,7 +322,7 @@ impl<'a> Service<'a> {
                 self.marks = marks;
                 self.tell(Event::TlsFiles, fds);
             }
-            Err(error) => log(&format!("the TLS files in use stay: {error}")),
+            Err(error) => complain(&format!("the TLS files in use stay: {error}")),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 
 use super::live::Live;
-use super::{Service, admit, log};
+use super::{Service, admit, complain};
 use crate::error::{StartError, SysError};
 use crate::task::id::TaskId;
 use crate::task::outcome::Reason;
@@ -122,7 +122,7 @@ impl Service<'_> {
     /// The server is gone, broken or taken over.
     pub(super) fn server_is_lost(&mut self, why: &str) {
         if self.phase.has_server() {
-            log(&format!("the server is lost: {why}; ending {} tasks", self.live.len()));
+            complain(&format!("the server is lost: {why}; ending {} tasks", self.live.len()));
             self.end_all_without_server(false);
         }
     }
@@ -130,7 +130,7 @@ impl Service<'_> {
     /// The server gives up, or has died.
     pub(super) fn server_has_closed(&mut self) {
         if self.phase.has_server() {
-            log(&format!("the server has closed its socket; ending {} tasks", self.live.len()));
+            complain(&format!("the server has closed its socket; ending {} tasks", self.live.len()));
             self.end_all_without_server(true);
         }
     }
