@@ -19,12 +19,13 @@ pub enum Kernel {
     Stock,
 }
 
-/// What the machine's `/` is.
+/// What is on the first disk, whose changes live as long as the machine. All of this host's files are at `/host`, and those
+/// of this project at their own place too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Root {
-    /// The files of this host, under a layer of memory; shared as systemd makes it, without systemd.
+    /// This host's programs; shared as systemd makes it, without systemd.
     Host,
-    /// A small Debian with systemd on a disk whose changes live as long as the machine; this host's files at `/host`.
+    /// A small Debian with systemd.
     Debian,
 }
 
@@ -37,7 +38,7 @@ pub struct Spec {
     pub cpus: u32,
     /// More words for the kernel.
     pub append: &'static str,
-    /// More disks, each of so many MiB and empty: `/dev/vda` and on, after Debian's own.
+    /// More disks, each of so many MiB and empty: `/dev/vdb` and on.
     pub disks: Vec<u64>,
 }
 

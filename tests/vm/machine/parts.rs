@@ -44,10 +44,12 @@ pub fn emulator(spec: &Spec, dir: &Path) -> Child {
         Kernel::Stock => "stock",
     });
     assert!(kernel.join("vmlinuz").exists(), "{}/vmlinuz is not there; {MAKE_IT}", kernel.display());
-    let root = match spec.root {
-        Root::Host => "host",
-        Root::Debian => "debian",
+    let (root, init) = match spec.root {
+        Root::Host => ("host.ext4", "plain"),
+        Root::Debian => ("debian.ext4", "systemd"),
     };
+    let root = images().join(root);
+    assert!(root.exists(), "{} is not there; {MAKE_IT}", root.display());
     let log = File::create(dir.join("qemu")).unwrap();
     let mut qemu = bound_to_us("qemu-system-x86_64");
     qemu.args(["-accel", "tcg,thread=multi", "-cpu", "max", "-nodefaults", "-display", "none"])
@@ -61,16 +63,14 @@ pub fn emulator(spec: &Spec, dir: &Path) -> Child {
         .args(["-device", "virtio-serial-pci", "-device", "virtserialport,chardev=port,name=taskman"])
         .args(["-device", "virtio-rng-pci"])
         .args(["-serial", &format!("file:{}", dir.join("console").display())]);
-    if spec.root == Root::Debian {
-        let image = images().join("debian.ext4");
-        assert!(image.exists(), "{} is not there; {MAKE_IT}", image.display());
-        qemu.args(["-drive", &format!("file={},format=raw,if=virtio,snapshot=on", image.display())]);
-    }
+    qemu.args(["-drive", &format!("file={},format=raw,if=virtio,snapshot=on", root.display())]);
     for number in 0..spec.disks.len() {
         let image = dir.join(format!("disk{number}"));
         qemu.args(["-drive", &format!("file={},format=raw,if=virtio,cache=unsafe", image.display())]);
     }
-    let append = format!("console=ttyS0 panic=-1 quiet vm.root={root} {}", spec.append);
+    let (tree, scratch) = (env!("CARGO_MANIFEST_DIR"), env!("CARGO_TARGET_TMPDIR"));
+    let append =
+        format!("console=ttyS0 panic=-1 quiet vm.init={init} vm.tree={tree} vm.scratch={scratch} {}", spec.append);
     qemu.arg("-kernel")
         .arg(kernel.join("vmlinuz"))
         .arg("-initrd")
