@@ -1,0 +1,26 @@
+//! taskman on hosts that this one is not, each a virtual machine with a kernel of Debian's: `scripts/vm-test`.
+//!
+//! Needs root, qemu and the images that the script makes.
+#![allow(clippy::disallowed_methods)] // starts processes and waits as it likes
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod machine;
+mod plain;
+
+use libtest_mimic::{Arguments, Trial};
+
+fn main() -> std::process::ExitCode {
+    let mut args = Arguments::from_args();
+    // A machine takes both processors of a small host.
+    args.test_threads.get_or_insert(1);
+    let trials: Vec<Trial> = [plain::cases()].into_iter().flatten().collect();
+    libtest_mimic::run(&args, trials).exit_code()
+}
+
+/// A test of this name.
+fn case(name: &str, test: impl FnOnce() + Send + 'static) -> Trial {
+    Trial::test(name, move || {
+        test();
+        Ok(())
+    })
+}
