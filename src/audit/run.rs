@@ -10,6 +10,7 @@ use super::clean::Extent;
 use super::desk::{Begun, Pending, Work};
 use super::errand::{Errand, Errands};
 use super::events::{Events, Hint, Overrun};
+use super::facts::Facts;
 use crate::containment::{Answer, FromAuditor, Query, Setup, ToAuditor};
 use crate::fault;
 use crate::wire::{self, PacketError};
@@ -26,6 +27,8 @@ const WITHOUT_EVENTS: Duration = Duration::from_secs(1);
 /// Every so many scans, what is not a process is looked for too; and every so many, files on disks.
 const GLANCE_EVERY: u64 = 6;
 const LOOK_EVERY: u64 = 60;
+/// As the mask of a capability set.
+const CAP_SYS_PTRACE: u64 = 1 << 19;
 /// How long the launcher may take to say what to look at.
 const SETUP: Duration = Duration::from_secs(10);
 /// What a dead launcher left is given this long to die.
@@ -45,6 +48,10 @@ pub fn run(socket: OwnedFd) -> u8 {
     let every = if setup.events && events.processes.is_none() { scan.min(WITHOUT_EVENTS) } else { scan };
     if every < scan {
         why.push(format!("scanning every {every:?} instead"));
+    }
+    // Said with the events: both are what it knows less of.
+    if Facts::read(std::process::id() as i32).is_some_and(|own| own.caps[2] & CAP_SYS_PTRACE == 0) {
+        why.push("without CAP_SYS_PTRACE the namespaces and the program of a task cannot be read".to_owned());
     }
     let without_events = (!why.is_empty()).then(|| why.join("; "));
     match Auditor::open(*setup, Some(socket)) {
