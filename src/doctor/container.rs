@@ -16,7 +16,7 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
     let surroundings = &facts.surroundings;
     vec![
         container(surroundings),
-        user_namespace(surroundings),
+        user_namespace(&surroundings.foreign),
         security_module(&surroundings.confinement),
         auditor(surroundings, facts.identity.effective_capabilities),
     ]
@@ -60,9 +60,9 @@ fn container(surroundings: &Surroundings) -> Finding {
 }
 
 /// Root of another user namespace is not enough, whatever capabilities it shows.
-fn user_namespace(surroundings: &Surroundings) -> Finding {
+pub(super) fn user_namespace(foreign: &[&str]) -> Finding {
     let why = "the kernel lets only the host's own root make devices, and mount /proc where a runtime has covered parts of it";
-    match surroundings.foreign.contains(&"user") {
+    match foreign.contains(&"user") {
         false => Finding::ok("user namespace", "the host's", why),
         true => Finding::ok("user namespace", "not the host's: a rootless container, or one with mapped users", why)
             .missing("start the container as the host's root: sudo podman run; docker run --userns=host, and not rootless; hostUsers: true (Kubernetes)"),

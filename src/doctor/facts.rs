@@ -198,7 +198,7 @@ fn container_signs() -> Vec<String> {
 }
 
 /// The namespaces of this process that are not the host's. The kernel numbers its first ones the same on every host.
-fn foreign_namespaces() -> Vec<&'static str> {
+pub(super) fn foreign_namespaces() -> Vec<&'static str> {
     let is_foreign = |(name, number): (&'static str, u64)| {
         let link = fs::read_link(format!("/proc/self/ns/{name}"));
         (!link.is_ok_and(|link| link == Path::new(&format!("{name}:[{number}]")))).then_some(name)

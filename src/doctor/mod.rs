@@ -132,6 +132,7 @@ pub fn launcher_refusals(uids: UidRange) -> Vec<String> {
     let identity = facts::Identity::gather();
     refusals(vec![
         identity::root(&identity),
+        container::user_namespace(&facts::foreign_namespaces()),
         identity::capabilities(&identity),
         identity::mapped(&identity, uids),
         identity::allocated(&identity, uids),
