@@ -21,6 +21,7 @@ mod stream;
 #[path = "../support/mod.rs"]
 mod support;
 
+use crate::support::pace;
 use harness::Bench;
 use harness::ledger::Ledger;
 use harness::report::Report;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::harness::place::{CONTROLLERS, own_groups};
 use crate::harness::{Arm, Bench, Case, Control, Fail, proc};
+use crate::support::pace;
 use crate::{ensure, require};
 
 pub fn cases() -> Vec<Case> {
@@ -160,7 +161,7 @@ fn start_is_refused(bench: &Bench, arm: Arm) -> Result<(), Fail> {
 /// Directly, members outlive the main process.
 fn members_stay(bench: &Bench) -> Result<(), Fail> {
     let mut run = bench.direct().probe("c_members", &["24"]).spawn()?;
-    require!(run.pump(Duration::from_secs(2), |run| run.ended.is_some())?, "main did not end");
+    require!(run.pump(pace::time(Duration::from_secs(2)), |run| run.ended.is_some())?, "main did not end");
     let left = proc::with_nonce(&run.nonce).len();
     require!(left > 0, "no member outlived the main process");
     Ok(())

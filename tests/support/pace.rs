@@ -1,0 +1,31 @@
+//! How fast this machine is. `TASKMAN_TEST_SLOW=20` says: twenty times slower than the usual one, as an emulated machine
+//! is. Then a test that repeats something does so a twentieth as often, and whatever must not be late has twenty times as
+//! long. What a task may use, and how long something must *not* happen, stay as they are.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+static SLOW: LazyLock<u32> = LazyLock::new(|| match std::env::var("TASKMAN_TEST_SLOW") {
+    Ok(text) => text.parse().ok().filter(|times| *times > 0).expect("TASKMAN_TEST_SLOW is a number from 1 on"),
+    Err(_) => 1,
+});
+
+/// How long that may take here which takes `usual` at most.
+pub fn time(usual: Duration) -> Duration {
+    usual.saturating_mul(*SLOW)
+}
+
+/// How long a limit is here which is waited out, and in which the test has things to do: as long as they take, no longer.
+pub fn term(usual: Duration) -> Duration {
+    usual.saturating_mul((*SLOW).min(4))
+}
+
+/// How often that is repeated here which is repeated `usual` times.
+pub fn count(usual: usize) -> usize {
+    usual.div_ceil(*SLOW as usize)
+}
+
+/// How many times slower than the usual machine this one is.
+pub fn slow() -> u32 {
+    *SLOW
+}
