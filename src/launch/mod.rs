@@ -65,6 +65,10 @@ impl Launcher {
             return Err(StartError::Host(refused));
         }
         let layout = Layout::detect().map_err(|error| StartError::Host(vec![doctor::layout_refusal(&error)]))?;
+        let refused = doctor::group_refusals(&layout);
+        if !refused.is_empty() {
+            return Err(StartError::Host(refused));
+        }
         let uids = uids::Pool::open(range).map_err(StartError::step("uid"))?;
         let myself = PidFd::myself().on("pidfd_open", "this process").map_err(StartError::step("launcher"))?;
         Ok(Self { layout, uids, myself, instance: format!("run-{}", std::process::id()) })

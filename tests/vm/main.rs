@@ -4,16 +4,23 @@
 #![allow(clippy::disallowed_methods)] // starts processes and waits as it likes
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod guest;
+mod limits;
 mod machine;
 mod plain;
+mod small;
 
 use libtest_mimic::{Arguments, Trial};
 
 fn main() -> std::process::ExitCode {
+    let mut words = std::env::args().skip(1);
+    if words.next().as_deref() == Some("guest") {
+        return guest::main(words);
+    }
     let mut args = Arguments::from_args();
     // A machine takes both processors of a small host.
     args.test_threads.get_or_insert(1);
-    let trials: Vec<Trial> = [plain::cases()].into_iter().flatten().collect();
+    let trials: Vec<Trial> = [plain::cases(), limits::cases(), small::cases()].into_iter().flatten().collect();
     libtest_mimic::run(&args, trials).exit_code()
 }
 
