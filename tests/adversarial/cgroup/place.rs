@@ -118,7 +118,7 @@ const HIDE: &str = r#"umount "$0" && exec "$@""#;
 fn controllers_can_be_hidden(bench: &Bench) -> Control {
     let Some((_, point)) = v1_mounts().into_iter().next() else {
         return Control::Cannot(
-            "this host has no v1 controllers to take away; a pure v2 host needs a VM for this".to_owned(),
+            "this host has no v1 controllers to take away; without those of v2: limits_without_delegated_controllers_nothing_starts of tests/vm".to_owned(),
         );
     };
     let run = bench.direct().wrapped(&["unshare", "-m", "sh", "-c", HIDE, &point]).sh("echo ran").finish();

@@ -130,6 +130,9 @@ impl Case {
                 _ => Completion::Completed,
             };
             let failure = result.as_ref().err().cloned();
+            if let Some(why) = &failure {
+                println!("    {} FAILED: {why}", self.id);
+            }
             record.outcome = result.unwrap_or_else(Outcome::Failed);
             bench.keep(record);
             failure.map_or(Ok(completion), |why| Err(Failed::from(why)))

@@ -192,10 +192,11 @@ impl Run {
         self.group_of("")
     }
 
-    /// The task's control group in the hierarchy of `controller` (`""` for v2).
+    /// The task's control group in the hierarchy that has `controller`: version 2 (`""`), unless one of version 1 has it.
     pub fn group_of(&self, controller: &str) -> Option<PathBuf> {
         let own = super::place::own_groups();
-        let (_, base) = own.iter().find(|(c, _)| c.split(',').any(|c| c == controller))?;
+        let of = |wanted: &str| own.iter().find(|(c, _)| c.split(',').any(|c| c == wanted));
+        let (_, base) = of(controller).or_else(|| of(""))?;
         let init = self.init()?;
         let path = proc::cgroup_of(init).into_iter().find(|(c, _)| c.is_empty())?.1;
         let name = path.rsplit('/').next()?.to_owned();

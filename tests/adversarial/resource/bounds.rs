@@ -71,7 +71,7 @@ fn bomb_is_bounded(bench: &Bench, arm: Arm) -> Result<(), Fail> {
         let task = bench.task(arm).opt("--pids", PIDS.to_string()).opt("--grace", "20s");
         let mut run = task.probe("r_fork", &[kind, "150", "8"]).spawn()?;
         run.wait_line("made ")?;
-        let dir = run.group_of("pids").or_else(|| run.group()).ok_or_else(|| broken("no group"))?;
+        let dir = run.group_of("pids").ok_or_else(|| broken("no group"))?;
         let threads = || -> usize {
             let count = |pid| fs::read_dir(format!("/proc/{pid}/task")).map_or(0, |d| d.count());
             proc::of_uid_range(&bench.uid_range()).into_iter().map(count).sum()

@@ -102,7 +102,11 @@ impl Limited {
         let base = own.iter().find(|(c, _)| c.split(',').any(|c| c == "memory"));
         let (base, file) = match base {
             Some((_, dir)) => (dir, "memory.limit_in_bytes"),
-            None => (&own[0].1, "memory.max"),
+            None => {
+                // As taskman does; on a group that may not, the limit below says so.
+                let _ = fs::write(own[0].1.join("cgroup.subtree_control"), "+memory");
+                (&own[0].1, "memory.max")
+            }
         };
         let dir = base.join("limited");
         fs::create_dir_all(&dir).map_err(|e| broken(format!("mkdir {}: {e}", dir.display())))?;
