@@ -21,7 +21,6 @@ mod stream;
 #[path = "../support/mod.rs"]
 mod support;
 
-use crate::support::pace;
 use harness::Bench;
 use harness::ledger::Ledger;
 use harness::report::Report;

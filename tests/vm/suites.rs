@@ -20,8 +20,8 @@ pub fn cases() -> Vec<Trial> {
 /// What is not run there, by the names with which tests begin, and why. All other tests are.
 const NOT_HERE: [(&str, &str); 0] = [];
 
-/// An emulated processor takes about this many times as long.
-const SLOW: &str = "20";
+/// See tests/support/pace.rs: an emulated processor takes about twenty times as long.
+const PACE: &str = "TASKMAN_TEST_SLOW=20 TASKMAN_TEST_FEWER=100";
 /// A machine that is busy with other things may take this long.
 const ENDS_WITHIN: Duration = Duration::from_secs(45 * 60);
 
@@ -48,7 +48,7 @@ fn suites() {
         let runs = [("e2e", e2e), ("adversarial", adversarial)].map(|(name, command)| {
             scope.spawn(move || {
                 let mut machine = Machine::boot(Spec { cpus: 1, ..Spec::default() });
-                let script = format!("cd {} && TASKMAN_TEST_SLOW={SLOW} {command}", env!("CARGO_MANIFEST_DIR"));
+                let script = format!("cd {} && {PACE} {command}", env!("CARGO_MANIFEST_DIR"));
                 // What a case says on its way is in the table at the end too.
                 let shown = |line: &str| !line.is_empty() && !line.starts_with("  ");
                 machine.watch_within(&script, ENDS_WITHIN, |line| {

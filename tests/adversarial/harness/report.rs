@@ -56,8 +56,10 @@ impl Report<'_> {
         if arms > 0 {
             let _ = write!(text, ". NOT ASKED FOR: {arms} mutation arms");
         }
-        if pace::slow() > 1 {
-            let _ = write!(text, ". SLOW MACHINE: trials are divided, and deadlines multiplied, by {}", pace::slow());
+        if pace::slow() > 1 || pace::fewer() > 1 {
+            let (slow, fewer) = (pace::slow(), pace::fewer());
+            let _ =
+                write!(text, ". SLOW MACHINE: deadlines are multiplied by {slow}, trials of races divided by {fewer}");
         }
         if self.records.len() < self.cases {
             text.push_str(". FILTERED RUN: the other cases were not asked for, and nothing is said about them");

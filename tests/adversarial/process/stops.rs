@@ -223,7 +223,7 @@ fn full_queue_is_stopped(bench: &Bench, arm: Arm) -> Result<(), Fail> {
 
 fn stopped_at_any_moment(bench: &Bench, arm: Arm) -> Result<(), Fail> {
     let trials = arm.trials(300, 60) as u32;
-    let span = Duration::from_millis(20);
+    let span = pace::time(Duration::from_millis(20));
     let (mut asked_first, mut killed, mut slowest) = (0, 0, Duration::ZERO);
     for trial in 0..trials {
         let run = bench.task(arm).opt("--grace", "5ms").probe("contain_sigterm_ignore", &["5"]).spawn()?;
@@ -244,7 +244,7 @@ fn stopped_at_any_moment(bench: &Bench, arm: Arm) -> Result<(), Fail> {
             }
             (code, _) => return Err(breach(format!("trial {trial}: exit {code}: {}", done.err))),
         }
-        if arm == Arm::Contained && trial % 100 == 50 {
+        if arm == Arm::Contained && trial % 100 == (trials / 2).min(50) {
             bench.canary()?;
         }
     }
