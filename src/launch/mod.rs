@@ -65,6 +65,10 @@ impl Launcher {
             return Err(StartError::Host(refused));
         }
         let layout = Layout::detect().map_err(|error| StartError::Host(vec![doctor::layout_refusal(&error)]))?;
+        let refused = doctor::group_refusals(&layout);
+        if !refused.is_empty() {
+            return Err(StartError::Host(refused));
+        }
         let uids = uids::Pool::open(range).map_err(StartError::step("uid"))?;
         let myself = PidFd::myself().on("pidfd_open", "this process").map_err(StartError::step("launcher"))?;
         Ok(Self { layout, uids, myself, instance: format!("run-{}", std::process::id()) })
@@ -75,6 +79,14 @@ impl Launcher {
     #[must_use]
     pub fn named(self, instance: String) -> Self {
         Self { instance, ..self }
+    }
+
+    /// The same launcher, at its place among the control groups: its own leaf, with every controller on for the tasks beside it.
+    /// Otherwise the first task brings that about. Whoever forks off others has to have done so before: in one group with it, they
+    /// would be in the way.
+    pub fn settled(self) -> Result<Self, StartError> {
+        let layout = self.layout.enabled().map_err(StartError::step("cgroup"))?;
+        Ok(Self { layout, ..self })
     }
 
     /// What stands in the names of its tasks' groups.

@@ -166,6 +166,11 @@ impl Started {
         }
     }
 
+    /// Takes hold of a standard input that was piped; see [`Started::send`].
+    pub fn take_stdin(&mut self) {
+        self.stdin = self.child.stdin.take();
+    }
+
     /// The launcher's pid.
     pub fn pid(&self) -> i32 {
         self.child.id() as i32
