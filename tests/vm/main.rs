@@ -10,6 +10,7 @@ mod machine;
 mod plain;
 mod small;
 mod suites;
+mod unit;
 
 use libtest_mimic::{Arguments, Trial};
 
@@ -21,8 +22,14 @@ fn main() -> std::process::ExitCode {
     let mut args = Arguments::from_args();
     // A machine takes both processors of a small host.
     args.test_threads.get_or_insert(1);
-    let trials: Vec<Trial> =
-        [plain::cases(), limits::cases(), small::cases(), suites::cases()].into_iter().flatten().collect();
+    let cases = [
+        plain::cases(),
+        limits::cases(),
+        small::cases(),
+        suites::cases(),
+        unit::cases(),
+    ];
+    let trials: Vec<Trial> = cases.into_iter().flatten().collect();
     libtest_mimic::run(&args, trials).exit_code()
 }
 
