@@ -151,6 +151,11 @@ impl Layout {
         Ok(layout)
     }
 
+    /// Switches on what the groups to come need; where that takes it, this process moves into a group of its own.
+    pub fn enable(&self) -> Result<(), SysError> {
+        delegate::enable(self)
+    }
+
     /// The pure part of [`Layout::detect`]. A controller without a version 1 hierarchy is taken to be in version 2.
     pub fn parse(mountinfo: &str, self_cgroup: &str) -> Result<Self, LayoutError> {
         let mounts: Vec<Mount<'_>> = Mount::all(mountinfo).filter(|mount| mount.kind.starts_with("cgroup")).collect();

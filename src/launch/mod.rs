@@ -77,6 +77,12 @@ impl Launcher {
         Self { instance, ..self }
     }
 
+    /// Takes its place in the tree of control groups now, and not with the first task: whoever it forks before that would be
+    /// left in the group that is to hold those of the tasks, where version 2 then lets no controller be switched on.
+    pub fn settle(&self) -> Result<(), StartError> {
+        self.layout.enable().map_err(StartError::step("cgroup"))
+    }
+
     /// What stands in the names of its tasks' groups.
     pub fn instance(&self) -> &str {
         &self.instance
