@@ -56,6 +56,7 @@ pub mod doctor;
 pub mod error;
 pub mod fault;
 pub mod launch;
+pub mod log;
 pub mod mutation;
 pub mod output;
 pub mod place;

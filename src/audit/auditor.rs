@@ -11,7 +11,6 @@ use super::facts::{self, Facts};
 use super::judge::{self, Fault, Verdict, World};
 use super::process::Process;
 use super::remains::Leases;
-use super::report;
 use super::tasks::Tasks;
 use crate::cgroup::{Census, Layout, LayoutError};
 use crate::containment::{
@@ -19,6 +18,7 @@ use crate::containment::{
     Summary,
 };
 use crate::error::{Context, SysError};
+use crate::log::{self, Level};
 use crate::task::record::{UnixMillis, now};
 use crate::wire;
 
@@ -420,8 +420,7 @@ fn was_listed_elsewhere(suspect: &Suspect) -> bool {
 
 /// One plain line on standard error, whatever is in the text.
 pub(super) fn log(line: &str) {
-    use std::io::Write;
-    let _ = writeln!(std::io::stderr(), "taskman-auditor: {}", report::plain(line));
+    log::line(Level::Warning, "taskman-auditor", line);
 }
 
 #[cfg(test)]

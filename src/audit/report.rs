@@ -133,7 +133,7 @@ fn namespaces(directory: &str) -> BTreeMap<String, String> {
 }
 
 /// On one line, whatever is in it.
-pub(super) fn plain(text: &str) -> String {
+fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 

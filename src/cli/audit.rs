@@ -28,7 +28,12 @@ pub struct Args {
 #[derive(Subcommand)]
 enum Verb {
     /// Look at every process and everything tasks leave behind, now; exits with 1 if anything is found
-    #[command(after_help = "Example:\n  $ taskman audit run --user-id admin")]
+    #[command(after_help = "\
+Exit codes:
+  0 when nothing was found; 1 when something was; 125 when taskman failed
+
+Example:
+  $ taskman audit run --user-id admin")]
     Run {
         #[command(flatten)]
         place: Place,

@@ -11,6 +11,12 @@ use crate::place::UidRange;
 
 /// Says what this host can enforce, why it matters, and the command that fixes what is missing.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Exit codes:
+  0 when a task would start in strict mode; 1 when it would be refused; 125 when taskman failed
+
+Example:
+  taskman doctor --output json")]
 pub struct Args {
     /// How to print the findings
     #[arg(long, value_enum, default_value_t)]

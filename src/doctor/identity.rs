@@ -7,6 +7,9 @@ use crate::place::UidRange;
 /// What taskman says when it is not root, in the doctor and at every start.
 pub const NOT_ROOT: &str = "root: not root; only root can make namespaces, groups and a uid for a task that nothing else has; fix: sudo taskman …";
 
+/// The account, and its group, that may have the server's uid (`deploy/systemd/taskman.sysusers`).
+const SERVER_ACCOUNT: &str = "taskman";
+
 /// Capabilities that a start, a stop and a restart use, with their numbers: found by taking each away. CAP_SYS_RESOURCE,
 /// CAP_SYS_NICE and CAP_FOWNER are not among them.
 pub const CAPABILITIES: [(&str, u8, &str); 10] = [
@@ -76,6 +79,29 @@ pub(super) fn mapped(identity: &Identity, uids: UidRange) -> Finding {
 /// No account and no subordinate range may overlap the tasks' uids.
 pub(super) fn allocated(identity: &Identity, uids: UidRange) -> Finding {
     let why = "a task whose uid is somebody's could touch what is theirs";
+    let taken = taken(identity, uids);
+    match taken.is_empty() {
+        true => Finding::ok("uid range", format!("{}:{} belongs to no account", uids.first, uids.count), why),
+        false => Finding::ok("uid range", format!("{}:{} overlaps {}", uids.first, uids.count, taken.join(", ")), why)
+            .missing("give --uid-range FIRST:COUNT, or TASKMAN_UID_RANGE, that no account has"),
+    }
+}
+
+/// Nobody may have the server's uid but an account that is there for it: it gives the uid a name, and keeps others from it.
+pub(super) fn servers(identity: &Identity, uid: u32) -> Finding {
+    let why = "whoever has the server's uid could read and change what is the server's";
+    let its_own = ["/etc/passwd", "/etc/group"].map(|file| format!("{SERVER_ACCOUNT} of {file}"));
+    let mut taken = taken(identity, UidRange { first: uid, count: 1 });
+    taken.retain(|name| !its_own.contains(name));
+    match taken.is_empty() {
+        true => Finding::ok("server uid", format!("{uid} belongs to no account, or to {SERVER_ACCOUNT}"), why),
+        false => Finding::ok("server uid", format!("{uid} belongs to {}", taken.join(", ")), why)
+            .missing(format!("set server_uid to one that no account but {SERVER_ACCOUNT} has")),
+    }
+}
+
+/// `NAME of FILE` for each that has one of these.
+fn taken(identity: &Identity, uids: UidRange) -> Vec<String> {
     let (first, end) = (u64::from(uids.first), u64::from(uids.first) + u64::from(uids.count));
     // passwd and group hold single numbers in the third field, subuid and subgid a first number and a count.
     let files = [
@@ -93,12 +119,7 @@ pub(super) fn allocated(identity: &Identity, uids: UidRange) -> Finding {
             (from < end && first < from.saturating_add(count)).then(|| format!("{name} of {file}"))
         })
     });
-    let taken: Vec<_> = taken.collect();
-    match taken.is_empty() {
-        true => Finding::ok("uid range", format!("{}:{} belongs to no account", uids.first, uids.count), why),
-        false => Finding::ok("uid range", format!("{}:{} overlaps {}", uids.first, uids.count, taken.join(", ")), why)
-            .missing("give --uid-range FIRST:COUNT, or TASKMAN_UID_RANGE, that no account has"),
-    }
+    taken.collect()
 }
 
 fn unused(strangers: &[(u32, u32)], uids: UidRange) -> Finding {

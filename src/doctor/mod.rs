@@ -139,6 +139,13 @@ pub fn launcher_refusals(uids: UidRange) -> Vec<String> {
     ])
 }
 
+/// What every server asks of its own uid.
+pub fn server_refusals(uid: u32) -> Vec<String> {
+    let identity = facts::Identity::gather();
+    let mapped = identity::mapped(&identity, UidRange { first: uid, count: 1 });
+    refusals(vec![mapped, identity::servers(&identity, uid)])
+}
+
 /// The same for a layout that could not be had at all.
 pub fn layout_refusal(error: &LayoutError) -> String {
     limits::no_layout(error, facts::in_container()).refusal()

@@ -181,6 +181,27 @@ fn who_taskman_is_and_whose_the_uids_are() {
 }
 
 #[test]
+fn the_servers_uid_is_nobodys_but_an_accounts_that_is_there_for_it() {
+    let judged = |passwd: &str, group: &str, subuid: &str| {
+        let mut identity = healthy().identity;
+        identity.passwd += passwd;
+        identity.group += group;
+        identity.subuid += subuid;
+        identity::servers(&identity, 1_899_999_999)
+    };
+    let its_own = ("taskman:x:1899999999:1899999999::/:/usr/sbin/nologin\n", "taskman:x:1899999999:\n");
+    assert!(!judged("", "", "").blocks && !judged(its_own.0, its_own.1, "").blocks);
+    for (passwd, group, subuid) in [
+        ("taskman2:x:1899999999:1::/:/bin/sh\n", "", ""),
+        (its_own.0, "others:x:1899999999:\n", ""),
+        (its_own.0, its_own.1, "taskman:1899999999:1\n"),
+    ] {
+        let finding = judged(passwd, group, subuid);
+        assert!(finding.blocks && finding.refusal().contains("set server_uid"), "{}", finding.refusal());
+    }
+}
+
+#[test]
 fn settings_reduce_only_what_depends_on_them() {
     for (name, value) in [
         ("kernel.core_pattern", "|/usr/share/apport/apport %p"),
@@ -300,6 +321,7 @@ fn this_host_is_examined_and_would_start_a_task() {
     let devices = device::behind(&sandbox::host_paths(&spec));
     assert_eq!(strict_refusals(&layout, &spec, &devices), [""; 0]);
     assert_eq!(launcher_refusals(UidRange::default()), [""; 0]);
+    assert!(super::server_refusals(0).iter().any(|r| r.contains("root of /etc/passwd") && r.contains("server_uid")));
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use clap::CommandFactory;
+
 use super::logging::LogFormat;
 use crate::config::Overrides;
 
@@ -13,8 +15,12 @@ Signals:
   SIGTERM and SIGINT stop every task in order, and end the server; a second one kills the tasks
   SIGHUP reads the certificates anew, which a change of their files does too
 
-Example:
-  taskman-server --dev --server-address localhost:50051")]
+Exit codes:
+  0 when it was told to stop; 1 when it could not start or go on; 2 when the command line is wrong
+
+Examples:
+  taskman-server --dev --server-address localhost:50051
+  taskman-server --config /etc/taskman/server.toml")]
 pub struct Args {
     /// Where clients connect; port 0 takes a free one
     #[arg(long, value_name = "HOST:PORT", env = "TASKMAN_SERVER_ADDRESS")]
@@ -60,6 +66,11 @@ pub struct Args {
     pub print_config: bool,
 }
 
+/// The whole command line; the man page and completions are made of it too.
+pub fn command() -> clap::Command {
+    Args::command()
+}
+
 impl Args {
     /// What overrides the configuration file.
     pub fn overrides(&self) -> Overrides {
@@ -80,13 +91,13 @@ impl Args {
 
 #[cfg(test)]
 mod tests {
-    use clap::{CommandFactory, Parser};
+    use clap::Parser;
 
     use super::*;
 
     #[test]
     fn the_command_line_is_consistent() {
-        Args::command().debug_assert();
+        command().debug_assert();
         assert!(Args::try_parse_from(["taskman-server", "--certs", "c", "--ca-cert", "f"]).is_err());
         assert!(Args::try_parse_from(["taskman-server", "--ca-cert", "f"]).is_err());
         let args = Args::try_parse_from(["taskman-server", "--server-address", "[::1]:0", "--dev"]).unwrap();

@@ -9,6 +9,7 @@ use nix::unistd::{chdir, setsid};
 
 use crate::audit;
 use crate::error::{Context, SysError};
+use crate::log::{self, Level};
 use crate::sys::{scheduling, signal, spawn};
 
 /// The launcher hears these, and closes the auditor's socket when all is done; a terminal would send them to both.
@@ -25,7 +26,7 @@ pub fn main() -> ExitCode {
     match detach() {
         Ok(()) => ExitCode::from(audit::run(socket)),
         Err(error) => {
-            eprintln!("taskman-auditor: {error}");
+            log::line(Level::Error, "taskman-auditor", &error.to_string());
             ExitCode::FAILURE
         }
     }

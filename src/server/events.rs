@@ -77,6 +77,9 @@ impl Events {
                 self.registry.health.beat();
                 self.registry.metrics.scanned(&scan);
             }
+            // Here, in the order of the line and on the task that takes connections: what was said before is done, and clients are
+            // not kept waiting either.
+            ServerEvent::Ping(seq) => self.registry.link.pong(seq).await,
             other => return Some(other),
         }
         None

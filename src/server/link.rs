@@ -41,6 +41,8 @@ pub enum ServerEvent {
     Journal(Vec<Line>),
     /// The auditor lives, and what it did.
     Scan(Scan),
+    /// The launcher asks whether this process answers.
+    Ping(u64),
     /// Admit no more tasks; the launcher stops those that run.
     Drain,
     /// The launcher is gone, or no longer makes sense: every task is dead or dying, and this process must end.
@@ -119,6 +121,16 @@ impl Link {
         }
     }
 
+    /// Says that clients are served from now on.
+    pub async fn serving(&self) {
+        self.send(Request::Serving).await;
+    }
+
+    /// Answers the launcher's question of this number.
+    pub async fn pong(&self, seq: u64) {
+        self.send(Request::Pong { seq }).await;
+    }
+
     /// Says that all is recorded; returns when that was sent, and nothing more will be.
     pub async fn goodbye(&self) {
         self.send(Request::Goodbye).await;
@@ -154,6 +166,7 @@ impl Link {
             Event::Health(health) => return Some(ServerEvent::Health(health)),
             Event::Journal(lines) => return Some(ServerEvent::Journal(lines)),
             Event::Scan(scan) => return Some(ServerEvent::Scan(scan)),
+            Event::Ping { seq } => return Some(ServerEvent::Ping(seq)),
             Event::TlsFiles => return Some(ServerEvent::TlsFiles(fds)),
             Event::Drain => return Some(ServerEvent::Drain),
         };

@@ -1,6 +1,12 @@
 //! The server's log, on standard error: text for people, JSON for machines.
 
+use std::io::{self, Write};
+
+use tracing::Metadata;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::log::{Level, prefix};
 
 /// How a line looks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -16,9 +22,44 @@ pub enum LogFormat {
 pub fn init(level: &str, format: LogFormat) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     // The libraries below speak only when something is wrong.
     let filter = EnvFilter::try_new(format!("warn,taskman={level}"))?;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(StandardError);
     match format {
         LogFormat::Text => log.with_target(false).with_ansi(false).try_init(),
         LogFormat::Json => log.json().flatten_event(true).with_target(false).try_init(),
+    }
+}
+
+/// Standard error, with the level in front of each line where the journal reads it.
+struct StandardError;
+
+impl<'a> MakeWriter<'a> for StandardError {
+    type Writer = Marked;
+
+    fn make_writer(&'a self) -> Marked {
+        Marked("")
+    }
+
+    fn make_writer_for(&'a self, meta: &Metadata<'_>) -> Marked {
+        Marked(prefix(match *meta.level() {
+            tracing::Level::ERROR => Level::Error,
+            tracing::Level::WARN => Level::Warning,
+            tracing::Level::INFO => Level::Info,
+            _ => Level::Debug,
+        }))
+    }
+}
+
+/// One record, which comes in one piece.
+struct Marked(&'static str);
+
+impl Write for Marked {
+    fn write(&mut self, record: &[u8]) -> io::Result<usize> {
+        // One write for both, so that no other process's line comes between.
+        io::stderr().write_all(&[self.0.as_bytes(), record].concat())?;
+        Ok(record.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }

@@ -41,5 +41,6 @@ mod test_client;
 pub mod tls;
 mod wait;
 
+pub use args::command;
 pub use error::EXIT_CODE_KEY;
 pub use run::main;

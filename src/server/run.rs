@@ -20,8 +20,9 @@ use crate::config::Config;
 use crate::error::{Context, StartError, SysError};
 use crate::fault;
 use crate::launch::Launcher;
-use crate::launch::service::{self, tls};
-use crate::place::{self, UidRange};
+use crate::launch::service::{self, Manager, tls};
+use crate::log::{self, Level};
+use crate::place;
 use crate::sys::clone::{self, Side};
 use crate::sys::names;
 use crate::wire::{self, Sender};
@@ -32,21 +33,23 @@ pub fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|word| word == "auditor") {
         return auditor::main();
     }
+    // First of all: what is forked off inherits neither the variables nor what they say.
+    let manager = Manager::take();
     let args = Args::parse();
     if args.print_config {
         print!("{}", Config::print_default());
         return ExitCode::SUCCESS;
     }
-    match run(&args) {
+    match manager.map_err(Into::into).and_then(|manager| run(&args, manager)) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            eprintln!("taskman-server: {error}");
+            log::line(Level::Error, "taskman-server", &error.to_string());
             ExitCode::FAILURE
         }
     }
 }
 
-fn run(args: &Args) -> Result<u8, Box<dyn Error>> {
+fn run(args: &Args, manager: Option<Manager>) -> Result<u8, Box<dyn Error>> {
     let mut config = Config::load(args.config.as_deref(), &args.overrides())?;
     if !nix::unistd::geteuid().is_root() {
         return Err(StartError::Host(vec![doctor::NOT_ROOT.to_owned()]).into());
@@ -54,7 +57,7 @@ fn run(args: &Args) -> Result<u8, Box<dyn Error>> {
     names::use_builtin_lookups().on("configure", "name lookups")?;
     check_uid(&config)?;
     if let Some(less) = config.fit(split::raise_open_files()?)? {
-        eprintln!("taskman-server: {less}");
+        log::line(Level::Warning, "taskman-server", &less);
     }
     let state = State::open(&config.state_dir, config.server_uid)?;
     if args.dev {
@@ -84,7 +87,7 @@ fn run(args: &Args) -> Result<u8, Box<dyn Error>> {
             let process = pidfd.expect("split gives one").into();
             let sender = Sender { pid, uid: config.server_uid };
             let server = service::Server { process, sender };
-            Ok(service::serve(&launcher, &config, here, server, program.into()))
+            Ok(service::serve(&launcher, &config, here, server, program.into(), manager))
         }
     }
 }
@@ -95,7 +98,7 @@ fn run_server(args: &Args, config: Config, listeners: Listeners, socket: OwnedFd
     let mut keep = vec![listeners.api.as_fd(), socket.as_fd(), lock.as_fd()];
     keep.extend(listeners.metrics.as_ref().map(AsFd::as_fd));
     if let Err(error) = split::become_server(config.server_uid, &keep) {
-        eprintln!("taskman-server: {error}");
+        log::line(Level::Error, "taskman-server", &error.to_string());
         return 1;
     }
     let served = logging::init(&args.log_level, args.log_format)
@@ -103,13 +106,13 @@ fn run_server(args: &Args, config: Config, listeners: Listeners, socket: OwnedFd
     match served {
         Ok(()) => 0,
         Err(error) => {
-            eprintln!("taskman-server: {error}");
+            log::line(Level::Error, "taskman-server", &error.to_string());
             1
         }
     }
 }
 
-/// The server's uid is nobody else's: not root's, not a task's, not an account's.
+/// The server's uid is nobody else's: not root's, not a task's, not an account's but its own.
 fn check_uid(config: &Config) -> Result<(), SysError> {
     let uid = config.server_uid;
     let refused = |why: String| Err(SysError::new("use", format!("server_uid {uid}"), Errno::EINVAL).hint(why));
@@ -117,7 +120,7 @@ fn check_uid(config: &Config) -> Result<(), SysError> {
         return refused("it must be neither root's nor one of uid_range".to_owned());
     }
     // By the files, as for the tasks' uids: the C library would load modules into a static program to ask.
-    match doctor::launcher_refusals(UidRange { first: uid, count: 1 }).into_iter().next() {
+    match doctor::server_refusals(uid).into_iter().next() {
         Some(why) => refused(why),
         None => Ok(()),
     }
@@ -152,7 +155,7 @@ fn make_certificates(config: &Config) -> Result<(), SysError> {
         Side::Child => std::process::exit(match certs::init(&directory, &[host]) {
             Ok(_) => 0,
             Err(error) => {
-                eprintln!("taskman-server: {error}");
+                log::line(Level::Error, "taskman-server", &error.to_string());
                 1
             }
         }),

@@ -27,6 +27,7 @@ use super::service::Service;
 use super::tls::{Tls, TlsFiles};
 use crate::config::Config;
 use crate::fault;
+use crate::log::{self, Level};
 use crate::output::{Outputs, Policy};
 use crate::proto::DESCRIPTORS;
 use crate::proto::task_manager::containment_server::ContainmentServer;
@@ -124,10 +125,11 @@ async fn run(config: Config, listeners: Listeners, socket: OwnedFd, state: &Path
     if let Some(listener) = listeners.metrics {
         let address = listener.local_addr()?;
         let whose = if address.ip().is_loopback() { "" } else { ", to whoever can connect" };
-        eprintln!("taskman-server: metrics at http://{address}/metrics{whose}");
+        log::line(Level::Info, "taskman-server", &format!("metrics at http://{address}/metrics{whose}"));
         tokio::spawn(metrics::serve(awaited(listener)?, Arc::clone(&registry)));
     }
-    eprintln!("taskman-server: listening on {address}");
+    log::line(Level::Info, "taskman-server", &format!("listening on {address}"));
+    link.serving().await;
     tokio::select! {
         ended = serving => Err(ended.err().map_or_else(|| "the listener has ended".into(), Into::into)),
         done = heed(&tls, &mut events) => {

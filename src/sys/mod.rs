@@ -9,6 +9,7 @@ pub mod bytelock;
 pub mod caps;
 pub mod clone;
 pub mod connector;
+pub mod env;
 pub mod epoll;
 pub mod fd;
 pub mod file;

@@ -46,6 +46,13 @@ pub enum Request {
         /// What.
         query: Query,
     },
+    /// The server listens, and serves whoever comes. Said once.
+    Serving,
+    /// The answer to [`Event::Ping`].
+    Pong {
+        /// From the question.
+        seq: u64,
+    },
     /// Everything is recorded and flushed: the server ends. Only after [`Event::Drain`] is this an orderly end.
     Goodbye,
 }
@@ -106,6 +113,11 @@ pub enum Event {
     Journal(Vec<Line>),
     /// What the auditor did, for metrics; with each of its beats.
     Scan(Scan),
+    /// A question whether the server still answers, and has seen to everything before it; answered by [`Request::Pong`].
+    Ping {
+        /// Returned in the answer.
+        seq: u64,
+    },
     /// Admit no more tasks, say goodbye when the last one is recorded. Every running task is being stopped.
     Drain,
 }

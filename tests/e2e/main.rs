@@ -22,6 +22,7 @@ mod library;
 mod limits;
 mod list;
 mod metrics;
+mod notify;
 mod outcomes;
 mod payloads;
 mod powerless;

@@ -134,7 +134,7 @@ fn launch(config: &Config, say: File, server: impl FnOnce(&mut Client)) -> i32 {
             let sender = Sender { pid, uid: 0 };
             let server = service::Server { process: PidFd::from(pidfd.unwrap()), sender };
             let program = File::open("/proc/self/exe").unwrap().into();
-            i32::from(service::serve(&launcher, config, here, server, program))
+            i32::from(service::serve(&launcher, config, here, server, program, None))
         }
     }
 }

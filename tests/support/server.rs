@@ -71,6 +71,12 @@ impl Server {
         self
     }
 
+    /// A variable of its environment.
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.env.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
     /// Not started yet.
     pub fn prepare(options: &[&str]) -> Self {
         Self {

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::auditor::Due;
-use super::{Service, log};
+use super::{Service, complain};
 use crate::config::Config;
 use crate::containment::{Answer, FromAuditor, Query, Reason, Scan, Setup, Summary, ToAuditor};
 use crate::error::{Context, SysError};
@@ -69,7 +69,7 @@ impl Service<'_> {
     }
 
     fn found(&mut self, task: Option<TaskId>, summary: &Summary) {
-        log(&format!("finding {}: {}: {}", summary.id, summary.kind.name(), summary.what));
+        complain(&format!("finding {}: {}: {}", summary.id, summary.kind.name(), summary.what));
         let detail = format!("containment: {} (finding {})", summary.kind.name(), summary.id);
         if let Some(task) = task {
             self.with_id(task, |live, poller| live.breach(detail, poller));
@@ -107,7 +107,7 @@ impl Service<'_> {
     }
 
     fn auditor_is_lost(&mut self, why: &str) {
-        log(&format!("the auditor is lost: {why}"));
+        complain(&format!("the auditor is lost: {why}"));
         let too_many = self.auditor.lose(&self.poller);
         if too_many && self.phase.has_server() && !self.standing.is_quarantined() {
             let detail = format!("the auditor was lost several times within a minute, last because {why}");

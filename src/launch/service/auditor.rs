@@ -18,8 +18,8 @@ use nix::poll::{PollFd, PollFlags};
 use nix::sys::epoll::EpollFlags;
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 
-use super::log;
 use super::poller::{Poller, Token};
+use super::{complain, log};
 use crate::containment::{FromAuditor, Setup, ToAuditor};
 use crate::error::{Context, SysError};
 use crate::launch::supervise::poll_until;
@@ -221,7 +221,7 @@ impl Auditor {
                 Err(PacketError::WouldBlock) => return,
                 Ok(()) => {}
                 // A closed socket is heard of; a question that cannot be sent is not answered in time.
-                Err(error) => log(&format!("a message to the auditor: {error}")),
+                Err(error) => complain(&format!("a message to the auditor: {error}")),
             }
             self.waiting.pop_front();
         }
@@ -289,7 +289,7 @@ impl Drop for Auditor {
         };
         for process in &self.dying {
             if !ended(process, FAREWELL) {
-                log("the auditor does not end; it is killed");
+                complain("the auditor does not end; it is killed");
                 let _ = process.kill();
                 ended(process, FAREWELL);
             }

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use nix::errno::Errno;
 use nix::sys::epoll::EpollFlags;
 
-use super::log;
 use super::poller::{Owner, Poller, Token};
+use super::{complain, log};
 use crate::error::{StartError, SysError};
 use crate::fault;
 use crate::launch::Lease;
@@ -128,7 +128,7 @@ impl Live {
             }
             Stage::Running(mut watch) => {
                 if let Err(error) = watch::end_for(&mut watch.task, reason, why.to_owned()) {
-                    log(&format!("task {}: {error}", self.id));
+                    complain(&format!("task {}: {error}", self.id));
                 }
                 self.stage = Stage::Running(watch);
                 self.step(None, poller)
@@ -147,7 +147,7 @@ impl Live {
             Stage::Running(mut watch) => {
                 watch::breach(&mut watch.task, detail);
                 if let Err(error) = watch::kill(&mut watch.task) {
-                    log(&format!("task {}: {error}", self.id));
+                    complain(&format!("task {}: {error}", self.id));
                 }
                 self.stage = Stage::Running(watch);
                 self.step(None, poller)
@@ -228,7 +228,7 @@ impl Live {
             (Ok(()), None) => Ok(()),
         };
         if let Err(error) = asked {
-            log(&format!("task {}: {error}", self.id));
+            complain(&format!("task {}: {error}", self.id));
         }
         poller.set_deadline(self.serial, Some(watch.deadline()));
         self.stage = Stage::Running(watch);
@@ -239,7 +239,7 @@ impl Live {
         let seen = source.map_or(Ok(()), |source| watch.on_ready(source)).and_then(|()| watch.on_time());
         if let Err(error) = seen {
             // A limit that cannot be looked at is not enforced: the task ends.
-            log(&format!("task {}: {error}", self.id));
+            complain(&format!("task {}: {error}", self.id));
             watch::decide(&mut watch.task, Reason::Containment, format!("it could not be watched: {error}"));
         } else if !watch.is_over() {
             self.stage = Stage::Running(watch);
@@ -252,9 +252,9 @@ impl Live {
         let mut task = Box::new(watch.task);
         let overdue = task.ending.as_ref().and_then(|ending| ending.killed_at).is_some_and(|at| at.elapsed() >= VANISH);
         let left = end::begin(&mut task).unwrap_or_else(|error| {
-            log(&format!("task {}: {error}", self.id));
+            complain(&format!("task {}: {error}", self.id));
             if let Err(error) = task.placement.group.kill() {
-                log(&format!("task {}: {error}", self.id));
+                complain(&format!("task {}: {error}", self.id));
             }
             0
         });
@@ -285,7 +285,7 @@ impl Live {
         ended.cleanup_micros = self.over_at.map_or(0, |at| at.elapsed().as_micros() as u64);
         poller.set_deadline(self.serial, None);
         if !ended.containment.is_proven() {
-            log(&format!("task {}: containment is not proven: {}", self.id, faults(&ended.containment)));
+            complain(&format!("task {}: containment is not proven: {}", self.id, faults(&ended.containment)));
         }
         let event = Event::Ended(Box::new(ended));
         let Task { mut placement, lease, .. } = *task;
@@ -304,7 +304,7 @@ impl Live {
         poller.remove(starting.as_fd());
         let (placement, lease) = starting.into_remains();
         if let Err(error) = placement.group.kill().and_then(|()| placement.group.lift_throttles()) {
-            log(&format!("task {}: {error}", self.id));
+            complain(&format!("task {}: {error}", self.id));
         }
         fault::point("failed");
         let failed = Box::new((placement, lease, error));
@@ -328,7 +328,7 @@ impl Live {
             // Dropped, it is reaped and removed.
             return News::Last(Box::new(event));
         }
-        log(&format!("task {}: its sandbox does not die; its uid {} stays taken", self.id, lease.uid));
+        complain(&format!("task {}: its sandbox does not die; its uid {} stays taken", self.id, lease.uid));
         self.stage = Stage::Lost(Box::new((placement, lease)));
         News::Tell(event, Vec::new())
     }

@@ -9,6 +9,7 @@
 //! | a second one | every task is killed |
 //! | the auditor dies or falls silent | no task is started until another watches; one after another lost is a quarantine |
 //! | SIGHUP, or a change beside the TLS files | the server is handed the files anew |
+//! | any of this, under a service manager | it is told (`managed`) |
 //!
 //! Nothing a request names reaches the kernel unchecked: a task is one that this process started itself, and what a new one
 //! may be stands in this process's own copy of the configuration (`admit`).
@@ -17,6 +18,8 @@ mod admit;
 mod audited;
 mod auditor;
 mod live;
+mod managed;
+mod manager;
 mod outbox;
 mod phase;
 mod poller;
@@ -24,6 +27,8 @@ mod questions;
 mod requests;
 mod standing;
 pub mod tls;
+
+pub use manager::Manager;
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, OwnedFd};
@@ -37,15 +42,18 @@ use super::Launcher;
 use crate::config::Config;
 use crate::containment::Scan;
 use crate::error::{Context, SysError};
+use crate::log::{self, Level};
 use crate::sys::fd;
 use crate::sys::pidfd::PidFd;
 use crate::task::id::TaskId;
 use crate::wire::{Event, PacketError, Sender};
 use auditor::Auditor;
 use live::{Live, News};
+use managed::Signs;
+use manager::Line;
 use outbox::Outbox;
 use phase::Phase;
-use poller::{AUDITOR, FIRST_TASK, Owner, Poller, SERVICE, TLS, Token};
+use poller::{AUDITOR, FIRST_TASK, MANAGER, Owner, Poller, SERVICE, TLS, Token};
 use questions::Questions;
 use standing::Standing;
 
@@ -71,27 +79,37 @@ pub fn block_signals() -> Result<(), SysError> {
 /// Serves until the server has said goodbye or is gone. Returns the exit code.
 ///
 /// `program` is executed as the auditor. It is opened by whoever starts the service, before the file of that name may become
-/// another one.
-pub fn serve(launcher: &Launcher, config: &Config, socket: OwnedFd, server: Server, program: OwnedFd) -> u8 {
-    let mut service = match Service::new(launcher, config, socket, server, program) {
+/// another one. `manager` is told what the service is doing, if there is one.
+pub fn serve(
+    launcher: &Launcher,
+    config: &Config,
+    socket: OwnedFd,
+    server: Server,
+    program: OwnedFd,
+    manager: Option<Manager>,
+) -> u8 {
+    let mut service = match Service::new(launcher, config, socket, server, program, manager) {
         Ok(service) => service,
         Err(error) => {
-            log(&error.to_string());
+            complain(&error.to_string());
             return 1;
         }
     };
     service.run().unwrap_or_else(|error| {
         // The loop cannot wait any more. What is dropped here is killed and removed.
-        log(&error.to_string());
+        complain(&error.to_string());
         1
     })
 }
 
-/// One plain line. Not with `eprintln!`, which panics when nobody reads; and on one line, whatever is in the text.
+/// What is going on.
 fn log(line: &str) {
-    use std::io::Write;
-    let plain: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    let _ = writeln!(std::io::stderr(), "taskman-launcher: {plain}");
+    log::line(Level::Notice, "taskman-launcher", line);
+}
+
+/// What should not have happened.
+fn complain(line: &str) {
+    log::line(Level::Error, "taskman-launcher", line);
 }
 
 struct Service<'a> {
@@ -114,6 +132,7 @@ struct Service<'a> {
     /// What the socket is watched for.
     interest: EpollFlags,
     standing: Standing,
+    signs: Signs,
     questions: Questions,
     /// What the auditor did and the server was not told yet.
     scan: Scan,
@@ -128,8 +147,10 @@ impl<'a> Service<'a> {
         socket: OwnedFd,
         server: Server,
         program: OwnedFd,
+        manager: Option<Manager>,
     ) -> Result<Self, SysError> {
         block_signals()?;
+        let signs = Signs::new(Line::open(manager)?);
         let signals =
             SignalFd::with_flags(&SIGNALS.into_iter().collect(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
                 .on("signalfd", "SIGTERM, SIGINT, SIGHUP")?;
@@ -165,6 +186,7 @@ impl<'a> Service<'a> {
             reaped: false,
             interest,
             standing,
+            signs,
             questions: Questions::default(),
             scan: Scan::default(),
             auditor: Auditor::new(program, setup),
@@ -176,6 +198,7 @@ impl<'a> Service<'a> {
         self.auditor_is_due();
         loop {
             self.flush()?;
+            self.tell_manager();
             if let Some(code) = self.exit_code() {
                 self.live.values_mut().for_each(Live::abandon);
                 return Ok(code);
@@ -202,6 +225,7 @@ impl<'a> Service<'a> {
                     SERVICE => self.phase_is_over(),
                     TLS => self.send_tls_files(false),
                     AUDITOR => self.auditor_is_due(),
+                    MANAGER => self.sign_is_due(),
                     task => self.with_task(task, |live, poller| live.step(None, poller)),
                 }
             }
@@ -275,6 +299,7 @@ impl<'a> Service<'a> {
         while let Ok(Some(signal)) = self.signals.read_signal() {
             if signal.ssi_signo == Signal::SIGHUP as u32 {
                 self.send_tls_files(true);
+                self.note_reload();
             } else {
                 self.drain();
             }
@@ -297,7 +322,7 @@ impl<'a> Service<'a> {
                 self.marks = marks;
                 self.tell(Event::TlsFiles, fds);
             }
-            Err(error) => log(&format!("the TLS files in use stay: {error}")),
+            Err(error) => complain(&format!("the TLS files in use stay: {error}")),
         }
     }
 }

@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 
 use super::poller::SERVICE;
-use super::{Service, log};
+use super::{Service, complain, log};
 use crate::launch::end::VANISH;
 use crate::task::outcome::Reason;
 use crate::wire::Event;
@@ -90,7 +90,7 @@ impl Service<'_> {
             Ok(_) if self.phase == Phase::Leaving => {}
             Ok(status) => log(&format!("the server has ended: {status:?}")),
             Err(Errno::ECHILD) => {}
-            Err(errno) => log(&format!("waitid on the server: {errno}")),
+            Err(errno) => complain(&format!("waitid on the server: {errno}")),
         }
         self.reaped = true;
         match self.phase {
@@ -117,13 +117,13 @@ impl Service<'_> {
         match self.phase {
             Phase::Draining => self.server_is_lost("it has not recorded the end of its tasks in time"),
             Phase::Leaving => {
-                log("the server does not leave although it said goodbye");
+                complain("the server does not leave although it said goodbye");
                 self.kill_server();
             }
             Phase::Closed => self.kill_server(),
             Phase::Lost => {
                 let left = self.live.values().filter(|live| live.is_pending()).count();
-                log(&format!("{left} tasks do not end; the next start sweeps them"));
+                complain(&format!("{left} tasks do not end; the next start sweeps them"));
                 self.phase = Phase::Overdue;
             }
             Phase::Serving | Phase::Left | Phase::Overdue => {}
@@ -155,7 +155,7 @@ impl Service<'_> {
         self.enter(Phase::Lost, VANISH + LEAVE);
         match self.server.process.kill() {
             Ok(()) | Err(Errno::ESRCH) => {}
-            Err(errno) => log(&format!("kill the server: {errno}")),
+            Err(errno) => complain(&format!("kill the server: {errno}")),
         }
     }
 }

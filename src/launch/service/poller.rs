@@ -15,7 +15,7 @@ use crate::sys::{epoll, fd};
 /// Events taken at once; more are taken in the next turn, so that no kind starves another.
 const BATCH: usize = 128;
 
-/// Whom a deadline belongs to: the service itself, its TLS files, its auditor, or a task by its serial number.
+/// Whom a deadline belongs to: the service itself, its TLS files, its auditor, its manager, or a task by its serial number.
 pub type Owner = u64;
 /// The service's own deadline.
 pub const SERVICE: Owner = 0;
@@ -23,6 +23,8 @@ pub const SERVICE: Owner = 0;
 pub const TLS: Owner = 1;
 /// The deadlines of the auditor and of questions to it.
 pub const AUDITOR: Owner = 2;
+/// The deadline of the next sign of life to the service manager.
+pub const MANAGER: Owner = 3;
 /// Serial numbers of tasks begin here.
 pub const FIRST_TASK: Owner = 16;
 

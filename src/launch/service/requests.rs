@@ -6,7 +6,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 
 use super::live::Live;
-use super::{Service, admit, log};
+use super::{Service, admit, complain};
 use crate::error::{StartError, SysError};
 use crate::task::id::TaskId;
 use crate::task::outcome::Reason;
@@ -66,6 +66,8 @@ impl Service<'_> {
                 live.kill(Reason::OutputLimit, &detail, poller)
             }),
             Request::Containment { seq, query } => self.ask(seq, query),
+            Request::Serving => self.server_serves(),
+            Request::Pong { seq } => self.server_answers(seq),
             Request::Goodbye => self.server_leaves(),
         }
         // What can be answered is answered before the next request is taken.
@@ -120,7 +122,7 @@ impl Service<'_> {
     /// The server is gone, broken or taken over.
     pub(super) fn server_is_lost(&mut self, why: &str) {
         if self.phase.has_server() {
-            log(&format!("the server is lost: {why}; ending {} tasks", self.live.len()));
+            complain(&format!("the server is lost: {why}; ending {} tasks", self.live.len()));
             self.end_all_without_server(false);
         }
     }
@@ -128,7 +130,7 @@ impl Service<'_> {
     /// The server gives up, or has died.
     pub(super) fn server_has_closed(&mut self) {
         if self.phase.has_server() {
-            log(&format!("the server has closed its socket; ending {} tasks", self.live.len()));
+            complain(&format!("the server has closed its socket; ending {} tasks", self.live.len()));
             self.end_all_without_server(true);
         }
     }

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use super::auditor::Auditor;
-use super::log;
+use super::complain;
 use crate::containment::{Entry, Health, HealthView, Journal, Line, Quarantine, Reason};
 use crate::error::SysError;
 use crate::task::record::now;
@@ -60,7 +60,7 @@ impl Standing {
 
     /// Quarantines this worker, from now on and over restarts.
     pub fn quarantine(&mut self, reason: Reason, detail: String) {
-        log(&format!("quarantined ({}): {detail}", reason.name()));
+        complain(&format!("quarantined ({}): {detail}", reason.name()));
         let quarantine = Quarantine { since: now(), reason, detail, by: "launcher".to_owned() };
         self.health.quarantine.get_or_insert(quarantine.clone());
         self.unwritten.get_or_insert(quarantine);
@@ -75,7 +75,9 @@ impl Standing {
                 self.unwritten = None;
                 self.health.add(&line);
             }
-            Err(error) => log(&format!("the quarantine is not on disk, and holds while this process lives: {error}")),
+            Err(error) => {
+                complain(&format!("the quarantine is not on disk, and holds while this process lives: {error}"))
+            }
         }
     }
 
@@ -91,7 +93,7 @@ impl Standing {
                 lines
             }
             Err(error) => {
-                log(&error.to_string());
+                complain(&error.to_string());
                 Vec::new()
             }
         }

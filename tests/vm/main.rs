@@ -1,0 +1,33 @@
+//! taskman on hosts that this one is not, each a virtual machine with a kernel of Debian's: `scripts/vm-test`.
+//!
+//! Needs root, qemu and the images that the script makes.
+#![allow(clippy::disallowed_methods)] // starts processes and waits as it likes
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod guest;
+mod limits;
+mod machine;
+mod plain;
+mod small;
+
+use libtest_mimic::{Arguments, Trial};
+
+fn main() -> std::process::ExitCode {
+    let mut words = std::env::args().skip(1);
+    if words.next().as_deref() == Some("guest") {
+        return guest::main(words);
+    }
+    let mut args = Arguments::from_args();
+    // A machine takes both processors of a small host.
+    args.test_threads.get_or_insert(1);
+    let trials: Vec<Trial> = [plain::cases(), limits::cases(), small::cases()].into_iter().flatten().collect();
+    libtest_mimic::run(&args, trials).exit_code()
+}
+
+/// A test of this name.
+fn case(name: &str, test: impl FnOnce() + Send + 'static) -> Trial {
+    Trial::test(name, move || {
+        test();
+        Ok(())
+    })
+}
