@@ -106,7 +106,7 @@ impl Run {
             // A task that does not read its input closes the pipe: then the rest is of no interest.
             std::thread::spawn(move || pipe.write_all(&bytes).ok());
         } else {
-            started.stdin = started.child.stdin.take();
+            started.take_stdin();
         }
         started
     }

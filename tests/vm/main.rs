@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods)] // starts processes and waits as it likes
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod container;
 mod guest;
 mod limits;
 mod machine;
@@ -22,12 +23,14 @@ fn main() -> std::process::ExitCode {
     let mut args = Arguments::from_args();
     // A machine takes both processors of a small host.
     args.test_threads.get_or_insert(1);
+    #[rustfmt::skip] // a line each
     let cases = [
         plain::cases(),
         limits::cases(),
         small::cases(),
         suites::cases(),
         unit::cases(),
+        container::cases(),
     ];
     let trials: Vec<Trial> = cases.into_iter().flatten().collect();
     libtest_mimic::run(&args, trials).exit_code()

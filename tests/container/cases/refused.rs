@@ -52,16 +52,39 @@ fn without_the_auditors_capability_tasks_run_and_the_doctor_names_it() {
 #[test]
 fn control_groups_that_cannot_be_written_are_named_and_refused() {
     for runtime in Runtime::BOTH {
-        let ended = Container::new(runtime).bare().run(BOTH);
-        let examination = refused(&ended);
+        // Each alone in its container: with two processes in the group, version 2 has another reason to refuse.
+        let examined = Container::new(runtime).bare().run("exec taskman doctor --output json");
+        assert_eq!(examined.status.code(), Some(1), "{runtime:?}: {examined:?}");
+        let examination = Examination::of(&examined);
         let groups = |name: &str| ["cgroups", "cgroup access"].contains(&name);
         let blocking = examination.blocking();
         let finding = blocking.iter().find(|finding| groups(finding["name"].as_str().unwrap()));
-        let finding = finding.unwrap_or_else(|| panic!("{runtime:?}: {ended:?}"));
+        let finding = finding.unwrap_or_else(|| panic!("{runtime:?}: {examined:?}"));
         assert!(finding["fix"].as_str().unwrap().contains("deploy/containers/entrypoint"), "{finding:#}");
-        for part in words(finding) {
-            assert!(ended.stderr.contains(part), "{runtime:?}: {part:?} is not in {}", ended.stderr);
+        let refused = Container::new(runtime).bare().run("exec taskman run -- echo ran");
+        refused.assert_refused(125, &words(finding));
+    }
+}
+
+/// Version 2 alone has the rule; in a hybrid layout nothing stands in the way.
+#[test]
+fn a_group_with_other_processes_in_it_is_named_and_refused() {
+    for runtime in Runtime::BOTH {
+        let container = Container::new(runtime).bare().with(|config| {
+            let mounts = config["mounts"].as_array_mut().unwrap();
+            let groups = mounts.iter_mut().find(|mount| mount["type"] == "cgroup").unwrap();
+            groups["options"].as_array_mut().unwrap().retain(|option| option != "ro");
+        });
+        if container.hierarchies.is_hybrid() {
+            continue;
         }
+        // The shell stays, and with it the container's first process.
+        let ended = container.run("taskman doctor --output json; taskman run -- echo ran >&2; exit $?");
+        let examination = refused(&ended);
+        let finding = examination.finding("cgroups");
+        assert!(finding["seen"].as_str().unwrap().contains("1 other process"), "{runtime:?}: {finding:#}");
+        assert!(finding["fix"].as_str().unwrap().contains("deploy/containers/entrypoint"), "{finding:#}");
+        assert!(ended.stderr.contains("deploy/containers/entrypoint"), "{runtime:?}: {ended:?}");
     }
 }
 
