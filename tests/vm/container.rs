@@ -24,7 +24,7 @@ pub fn cases() -> Vec<Trial> {
 fn contained() {
     let mut machine = Machine::boot(Spec::default());
     let script = format!("{} --test-threads 1 {}", program().display(), CASES.join(" "));
-    assert_eq!(machine.show_within(&script, Duration::from_secs(540)), 0);
+    assert_eq!(machine.watch_within(&script, Duration::from_secs(540), |line| println!("    {line}")), 0);
     assert_eq!(machine.ok("ls -d /sys/fs/cgroup/taskman-* 2>/dev/null | wc -l"), "0\n", "nothing is left");
 }
 

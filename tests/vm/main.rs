@@ -12,6 +12,7 @@ mod plain;
 mod small;
 mod suites;
 mod unit;
+mod x32;
 
 use libtest_mimic::{Arguments, Trial};
 
@@ -28,6 +29,7 @@ fn main() -> std::process::ExitCode {
         plain::cases(),
         limits::cases(),
         small::cases(),
+        x32::cases(),
         suites::cases(),
         unit::cases(),
         container::cases(),

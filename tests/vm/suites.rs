@@ -26,12 +26,7 @@ const PACE: &str = "TASKMAN_TEST_SLOW=20 TASKMAN_TEST_FEWER=100";
 const ENDS_WITHIN: Duration = Duration::from_secs(45 * 60);
 
 fn suites() {
-    let [e2e, adversarial] = ["e2e", "adversarial"].map(program);
-    let payloads = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/vm/payloads");
-    std::fs::remove_dir_all(&payloads).ok();
-    let compiled = Command::new(&adversarial).env("TASKMAN_ADV_COMPILE", &payloads).status().unwrap();
-    assert!(compiled.success(), "the payloads of the adversarial suite do not compile");
-
+    let (e2e, adversarial) = (program("e2e"), adversarial(""));
     let mut skips = String::new();
     for (name, why) in NOT_HERE {
         println!("    e2e: NOT RUN HERE: {name}: {why}");
@@ -41,17 +36,14 @@ fn suites() {
         "    adversarial: NOT RUN HERE: the mutation arms, which show that the suite can fail: that is no matter of the host"
     );
     // Two at a time, so that one that waits holds nothing up.
-    let e2e = format!("{} --test-threads 2{skips}", e2e.display());
-    let adversarial =
-        format!("TASKMAN_ADV_ARMS=contained TASKMAN_ADV_PAYLOADS={} {}", payloads.display(), adversarial.display());
+    let e2e = in_place(&format!("{} --test-threads 2{skips}", e2e.display()));
     let codes = std::thread::scope(|scope| {
         let runs = [("e2e", e2e), ("adversarial", adversarial)].map(|(name, command)| {
             scope.spawn(move || {
                 let mut machine = Machine::boot(Spec { cpus: 1, ..Spec::default() });
-                let script = format!("cd {} && {PACE} {command}", env!("CARGO_MANIFEST_DIR"));
                 // What a case says on its way is in the table at the end too.
                 let shown = |line: &str| !line.is_empty() && !line.starts_with("  ");
-                machine.watch_within(&script, ENDS_WITHIN, |line| {
+                machine.watch_within(&command, ENDS_WITHIN, |line| {
                     if shown(line) {
                         println!("    {name}: {line}");
                     }
@@ -61,6 +53,23 @@ fn suites() {
         runs.map(|run| run.join())
     });
     assert!(codes.iter().all(|code| matches!(code, Ok(0))), "e2e and adversarial ended with {codes:?}");
+}
+
+/// Runs a program as `cargo test` would, at the pace of an emulated processor.
+fn in_place(command: &str) -> String {
+    format!("cd {} && {PACE} {command}", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The script that runs these cases of the adversarial suite, or all; its payloads are compiled here, where that is fast.
+pub fn adversarial(cases: &str) -> String {
+    let program = program("adversarial");
+    let payloads = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/vm/payloads");
+    std::fs::remove_dir_all(&payloads).ok();
+    let compiled = Command::new(&program).env("TASKMAN_ADV_COMPILE", &payloads).status().unwrap();
+    assert!(compiled.success(), "the payloads of the adversarial suite do not compile");
+    let picked = if cases.is_empty() { String::new() } else { format!("TASKMAN_ADV_CASES={cases} ") };
+    let environment = format!("{picked}TASKMAN_ADV_ARMS=contained TASKMAN_ADV_PAYLOADS={}", payloads.display());
+    in_place(&format!("env {environment} {}", program.display()))
 }
 
 /// The program of this test that a build right now makes or has made: the one that `cargo test` would run.
