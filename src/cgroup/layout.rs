@@ -206,6 +206,13 @@ impl Layout {
         if self.v1.is_empty() { Kind::V2 } else { Kind::Hybrid }
     }
 
+    /// Switches on what the groups to come need, once and for all. This process may then be in a leaf of its own.
+    pub fn enabled(mut self) -> Result<Self, SysError> {
+        delegate::enable(&self)?;
+        (self.to_enable, self.must_leave) = (Vec::new(), false);
+        Ok(self)
+    }
+
     /// Controllers that a limit needs and that are absent here or not delegated.
     pub fn missing(&self) -> Vec<Controller> {
         self.missing.iter().copied().collect()

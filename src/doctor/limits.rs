@@ -79,8 +79,16 @@ fn controller(layout: &Layout, controller: Controller) -> Finding {
     };
     if layout.missing().contains(&controller) {
         let seen = match controller {
-            Controller::Swap => "the host has swap, and the memory controller does not count it".to_owned(),
-            _ => format!("no {} controller for {}", controller.v1_name(), layout.base().cgroup),
+            Controller::Swap if !memory_is_missing(layout) => {
+                "the host has swap, and the memory controller does not count it".to_owned()
+            }
+            _ => {
+                let name = match layout.kind() {
+                    Kind::V2 => controller.v2_name(),
+                    Kind::Hybrid => controller.v1_name(),
+                };
+                format!("no {name} controller for {}", layout.base().cgroup)
+            }
         };
         return Finding::ok(name, seen, why).missing(fix(layout, controller));
     }
@@ -91,9 +99,14 @@ fn controller(layout: &Layout, controller: Controller) -> Finding {
     Finding::ok(name, seen, why)
 }
 
+/// Then nothing counts swap either, whether the host has any or not.
+fn memory_is_missing(layout: &Layout) -> bool {
+    layout.missing().contains(&Controller::Memory)
+}
+
 fn fix(layout: &Layout, controller: Controller) -> String {
     match (layout.kind(), controller) {
-        (_, Controller::Swap) => "swapoff -a, or boot with swapaccount=1".to_owned(),
+        (_, Controller::Swap) if !memory_is_missing(layout) => "swapoff -a, or boot with swapaccount=1".to_owned(),
         (Kind::V2, _) => {
             let name = controller.v2_name();
             format!(

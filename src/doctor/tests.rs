@@ -138,6 +138,17 @@ fn each_limit_that_cannot_be_enforced_blocks() {
 }
 
 #[test]
+fn what_is_missing_is_named_as_this_host_names_it() {
+    let layout = || Layout::parse(V2, "0::/\n").unwrap();
+    assert_eq!(blocked("limit io", |f| f.layout = Ok(layout().without(Controller::Io))).seen, "no io controller for /");
+    // Whether the host has swap is no matter where nothing counts memory.
+    let neither = |f: &mut Facts| f.layout = Ok(layout().without(Controller::Memory).without(Controller::Swap));
+    let (ill, starts) = ill(neither);
+    let finding = ill.iter().find(|finding| finding.name == "limit swap").unwrap();
+    assert!(finding.seen == "no memory controller for /" && finding.fix.contains("+memory") && !starts, "{finding:?}");
+}
+
+#[test]
 fn a_path_on_layers_has_the_limit_on_every_disk_and_that_is_said() {
     let layered = Devices { layered: vec!["/usr".into()], ..healthy().devices.unwrap() };
     let finding = reduced("limit io", |f| f.devices = Ok(layered));

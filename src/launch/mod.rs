@@ -81,6 +81,14 @@ impl Launcher {
         Self { instance, ..self }
     }
 
+    /// The same launcher, at its place among the control groups: its own leaf, with every controller on for the tasks beside it.
+    /// Otherwise the first task brings that about. Whoever forks off others has to have done so before: in one group with it, they
+    /// would be in the way.
+    pub fn settled(self) -> Result<Self, StartError> {
+        let layout = self.layout.enabled().map_err(StartError::step("cgroup"))?;
+        Ok(Self { layout, ..self })
+    }
+
     /// What stands in the names of its tasks' groups.
     pub fn instance(&self) -> &str {
         &self.instance

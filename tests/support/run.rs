@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use super::ended::Ended;
 use super::host::HostDir;
 use super::proc::Process;
-use super::{GUARD, wait_until};
+use super::{GUARD, pace, wait_until};
 
 /// The program under test.
 pub const TASKMAN: &str = env!("CARGO_BIN_EXE_taskman");
@@ -148,7 +148,7 @@ impl Started {
             waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).ok();
             sender.send(()).ok();
         });
-        let deadline = started + guard;
+        let deadline = started + pace::time(guard);
         Self {
             child,
             stdin: None,
@@ -289,7 +289,7 @@ impl Started {
     fn drain(&self, stream: &Receiver<Vec<u8>>) -> Vec<u8> {
         let mut all = Vec::new();
         loop {
-            match stream.recv_timeout(Duration::from_secs(10)) {
+            match stream.recv_timeout(pace::time(Duration::from_secs(10))) {
                 Ok(chunk) => all.extend(chunk),
                 Err(RecvTimeoutError::Disconnected) => return all,
                 Err(RecvTimeoutError::Timeout) => panic!("it has ended, but something still holds its output"),
