@@ -9,7 +9,8 @@ use crate::case;
 use crate::machine::{Machine, Spec};
 
 /// Those that the layout of control groups could make a difference to.
-const CASES: [&str; 5] = [
+const CASES: [&str; 6] = [
+    "the_doctor_passes_with_the_shipped_options_and_says_what_a_container_takes",
     "a_task_is_proven_contained_and_its_groups_are_below_the_containers",
     "the_containers_memory_limit_holds_for_its_tasks_and_kills_them_first",
     "control_groups_that_cannot_be_written_are_named_and_refused",
