@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 
 use crate::harness::{Arm, Bench, Case, Control, Fail, proc};
-use crate::{ensure, require};
 use crate::support::pace;
+use crate::{ensure, require};
 
 pub fn cases() -> Vec<Case> {
     vec![
