@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{Process, Server, wait_until};
+use crate::support::{Process, Server, pace, wait_until};
 
 #[test]
 fn stop_prints_the_source_designs_text_and_ends_the_task() {
@@ -20,7 +20,8 @@ fn stop_prints_the_source_designs_text_and_ends_the_task() {
 fn a_task_that_ignores_the_request_is_killed_when_the_grace_is_over() {
     let server = Server::start();
     let script = "trap 'echo asked' TERM; echo ready; while :; do sleep 0.05; done";
-    for (grace, asked) in [("300ms", "ready\nasked\n"), ("0", "ready\n")] {
+    let grace = format!("{}ms", pace::time(Duration::from_millis(300)).as_millis());
+    for (grace, asked) in [(grace.as_str(), "ready\nasked\n"), ("0", "ready\n")] {
         let task = server.task(&["--", "sh", "-c", script]);
         let mut output = server.begin("client001", &["stream", &task]);
         assert_eq!(output.line(), "ready");
@@ -28,7 +29,11 @@ fn a_task_that_ignores_the_request_is_killed_when_the_grace_is_over() {
         server.text("client001", &["stop", &task, "--grace", grace]);
         let ended = output.end();
         assert_eq!(ended.text(), asked, "grace {grace}");
-        assert!(begun.elapsed() < Duration::from_secs(8), "{:?} is the server's own grace", begun.elapsed());
+        assert!(
+            begun.elapsed() < pace::time(Duration::from_secs(8)),
+            "{:?} is the server's own grace",
+            begun.elapsed()
+        );
         let status = server.ended(&task);
         assert_eq!(
             (&status["outcome"]["signal"], &status["outcome"]["reason"]),

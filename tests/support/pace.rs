@@ -1,6 +1,7 @@
 //! How fast this machine is. `TASKMAN_TEST_SLOW=20` says: twenty times slower than the usual one, as an emulated machine
 //! is. Then whatever must not be late has twenty times as long. `TASKMAN_TEST_FEWER=100` says: what is repeated to win a
 //! race is repeated a hundredth as often. What a task may use, and how long something must *not* happen, stay as they are.
+#![allow(dead_code)] // each test program uses a part of it
 
 use std::sync::LazyLock;
 use std::time::Duration;

@@ -93,6 +93,13 @@ pub fn ns_of(pid: i32, kind: &str) -> Option<u64> {
     link.to_str()?.split_once('[')?.1.trim_end_matches(']').parse().ok()
 }
 
+/// The kernel's version, for calls that older ones do not have.
+pub fn linux() -> (u32, u32) {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release.split(['.', '-']).filter_map(|n| n.parse().ok());
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
 /// `/proc/PID/cgroup`: controllers (empty for v2) and path.
 pub fn cgroup_of(pid: i32) -> Vec<(String, String)> {
     let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 
 use crate::harness::{Arm, Bench, Case, Control, Fail, proc};
+use crate::support::pace;
 use crate::{ensure, require};
 
 pub fn cases() -> Vec<Case> {
@@ -68,8 +69,8 @@ fn holder_delays_nothing(bench: &Bench, arm: Arm) -> Result<(), Fail> {
     let mut run = bench.task(arm).probe("contain_double_fork", &["keep", "3", "5"]).spawn()?;
     run.wait_line("ready")?;
     let exit = Instant::now();
-    let limit = Duration::from_secs(1);
-    run.pump(limit, |_| false)?;
+    let limit = pace::time(Duration::from_secs(1));
+    run.pump(limit, |run| run.ended.is_some() && run.out.eof.is_some())?;
     let (ended, eof) = (run.ended, run.out.eof);
     ensure!(ended.is_some(), "not final {limit:?} after main exited, because a daemon holds the output");
     ensure!(eof.is_some(), "no end of file {limit:?} after main exited");

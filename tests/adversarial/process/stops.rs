@@ -151,7 +151,8 @@ fn killed_at_grace(bench: &Bench, arm: Arm) -> Result<(), Fail> {
         let done = run.finish()?;
         let millis = died.unwrap_or_default().as_millis();
         bench.note(format!("{signal}: TERM pending at once, killed after {millis} ms with a grace of 1000"));
-        ensure!((800..=1_200).contains(&millis), "{signal}: killed after {millis} ms with a grace of 1 s");
+        let latest = 1_000 + pace::time(Duration::from_millis(200)).as_millis();
+        ensure!((800..=latest).contains(&millis), "{signal}: killed after {millis} ms with a grace of 1 s");
         ensure!(done.reason()? == "stopped", "reason {}", done.reason()?);
         ensure!(done.field("/outcome/signal")? == "SIGKILL", "signal {}", done.field("/outcome/signal")?);
         ensure!(done.code() == 137, "exit {}", done.code());
@@ -160,7 +161,7 @@ fn killed_at_grace(bench: &Bench, arm: Arm) -> Result<(), Fail> {
     let (mut run, _) = start("20s")?;
     run.signal(Signal::SIGINT)?;
     run.signal(Signal::SIGTERM)?;
-    let over = run.pump(Duration::from_millis(500), |run| run.ended.is_some())?;
+    let over = run.pump(pace::time(Duration::from_millis(500)), |run| run.ended.is_some())?;
     ensure!(over, "told twice, it still runs 500 ms later");
     Ok(())
 }
@@ -215,7 +216,8 @@ fn full_queue_is_stopped(bench: &Bench, arm: Arm) -> Result<(), Fail> {
         if full { "was" } else { "was never" }
     ));
     ensure!(done.report.is_some(), "no report: exit {}, {}", done.code(), done.err);
-    ensure!((400..=800).contains(&millis), "over after {millis} ms with a grace of 500");
+    let latest = 500 + pace::time(Duration::from_millis(300)).as_millis();
+    ensure!((400..=latest).contains(&millis), "over after {millis} ms with a grace of 500");
     ensure!(done.reason()? == "stopped" && done.code() == 137, "{}, exit {}", done.reason()?, done.code());
     ensure!(done.verdict()? == "proven", "verdict {}", done.verdict()?);
     Ok(())

@@ -223,7 +223,8 @@ fn messages_are_collected(bench: &Bench, arm: Arm) -> Result<(), Fail> {
     let mut slowest = Duration::ZERO;
     for trial in 0..trials {
         let before = shared_memory();
-        let task = bench.task(arm).opt("--disk", "128M").opt("--timeout", "5s");
+        let task = bench.task(arm).opt("--disk", "128M");
+        let task = task.opt("--timeout", format!("{}s", pace::time(Duration::from_secs(5)).as_secs()));
         let run = task.probe("r_cycle", &["/dev/shm", &FILE_MIB.to_string()]).spawn()?;
         let done = run.final_within(Duration::from_secs(3))?;
         // The kernel's look is already under way when taskman exits; a mutant's is not, until somebody closes a socket.

@@ -109,12 +109,17 @@ fn timeout_holds(bench: &Bench, arm: Arm, kinds: &[&str]) -> Result<(), Fail> {
     let fifo = Fifo::make(bench)?;
     let task = || bench.task(arm).opt("--timeout", format!("{}ms", timeout().as_millis()));
     let mut runs = kinds.iter().map(|kind| fifo.flood(task(), kind)).collect::<Result<Vec<_>, Fail>>()?;
-    let started = Instant::now();
+    let began = Instant::now();
+    let mut started = began;
     // A page at a time: each makes room for one write, and tells all who wait for it. The reader stops for good when a
     // launcher has walked into the trap, or when the timeout is near.
     let (mut pages, mut trapped) = (0, false);
-    while started.elapsed() < timeout().mul_f32(0.6) && !trapped {
+    while started.elapsed() < timeout().mul_f32(0.6) && !trapped && began.elapsed() < pace::time(timeout()) {
         pages += usize::from(fifo.read(4096) > 0);
+        // The tasks' time begins with them, and they with the first page.
+        if pages == 0 {
+            started = Instant::now();
+        }
         std::thread::sleep(GAP);
         trapped = runs.iter().any(|run| is_in(run.pid, libc::SYS_write));
     }
@@ -175,7 +180,7 @@ fn thief_delays_nothing(bench: &Bench, arm: Arm) -> Result<(), Fail> {
     }
     // A byte at a time: each wakes both, and one of them takes it.
     let (mut bytes, mut trapped) = (0, false);
-    while runs[0].started.elapsed() < timeout().mul_f32(0.6) && !trapped {
+    while (runs[0].started.elapsed() < timeout().mul_f32(0.6) || bytes < 10) && !trapped {
         bytes += write(&fifo.reader, b"x").unwrap_or(0);
         std::thread::sleep(GAP);
         trapped = runs.iter().any(|run| is_in(run.pid, libc::SYS_read));
