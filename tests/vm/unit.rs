@@ -42,6 +42,7 @@ mounts() { cut -d' ' -f4- /proc/1/mountinfo | sort; }
 show() { systemctl show --value --property "$1" taskman; }
 server() { pgrep -u taskman -x taskman-server; }
 begin() { taskman start --output json "$@" | sed 's/.*"task_id":"\([^"]*\)".*/\1/'; }
+follow() { taskman start --follow -- "$@" 2>/dev/null; }
 marked() { begin -- sh -c "trap '' TERM; : $1; sleep 1000 & wait; wait"; }
 left() {
   ps -eo pid=,comm= | grep -E 'taskman|sleep'
@@ -135,7 +136,7 @@ fn life() {
     assert_eq!(host.ok(&format!("systemd-analyze verify --man=no {UNITS} 2>&1")), "", "the units are not sound");
     assert_eq!(host.ok("getent passwd taskman | cut -d: -f3,7"), "1899999999:/usr/sbin/nologin\n");
     // Active means that a client is served: at once, and at the first attempt.
-    assert_eq!(host.ok("systemctl start taskman && taskman start --follow -- echo hello"), "hello\n");
+    assert_eq!(host.ok("systemctl start taskman && follow echo hello"), "hello\n");
     assert_eq!(host.ok("show StatusText; show SubState; show NRestarts"), "serving\nrunning\n0\n");
 
     let task = host.task("first");
@@ -229,7 +230,7 @@ fn deaths() {
         assert_eq!(host.run("find /sys/fs/cgroup -name 'taskman-*.*'").1, "", "{death}");
         let ended = host.status(&task);
         assert_eq!(ended["outcome"]["reason"], "server_lost", "{death}: {ended:#}");
-        assert_eq!(host.ok("taskman start --follow -- echo again"), "again\n", "{death}");
+        assert_eq!(host.ok("follow echo again"), "again\n", "{death}");
     }
     // The last death, with nobody to clean up after it.
     host.task("last");
@@ -256,7 +257,7 @@ fn reboot() {
     let (code, text) = host.run("begin -- true");
     assert!(code != 0 && text.contains("quarantined (manual)"), "{code}: {text}");
     host.ok("TASKMAN_USER_ID=admin taskman health --unquarantine --reason 'it is over'");
-    assert_eq!(host.ok("taskman start --follow -- echo again"), "again\n");
+    assert_eq!(host.ok("follow echo again"), "again\n");
 
     // The timer, every few seconds.
     host.ok("mkdir -p /etc/systemd/system/taskman-audit.timer.d\n\
