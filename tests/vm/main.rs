@@ -7,6 +7,7 @@
 mod guest;
 mod limits;
 mod machine;
+mod package;
 mod plain;
 mod small;
 
@@ -20,7 +21,8 @@ fn main() -> std::process::ExitCode {
     let mut args = Arguments::from_args();
     // A machine takes both processors of a small host.
     args.test_threads.get_or_insert(1);
-    let trials: Vec<Trial> = [plain::cases(), limits::cases(), small::cases()].into_iter().flatten().collect();
+    let trials: Vec<Trial> =
+        [plain::cases(), limits::cases(), small::cases(), package::cases()].into_iter().flatten().collect();
     libtest_mimic::run(&args, trials).exit_code()
 }
 
