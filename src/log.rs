@@ -22,7 +22,8 @@ pub enum Level {
 /// Writes it. Not with `eprintln!`, which panics when nobody reads; and on one line, whatever is in the text.
 pub fn line(level: Level, who: &str, text: &str) {
     let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    let _ = writeln!(std::io::stderr(), "{}{who}: {plain}", prefix(level));
+    // In one piece: a journal that reads the lines of several processes ends one where another begins to write.
+    let _ = std::io::stderr().write_all(format!("{}{who}: {plain}\n", prefix(level)).as_bytes());
 }
 
 /// What stands before a line of this level: nothing, unless the journal reads it.

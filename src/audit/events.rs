@@ -11,7 +11,7 @@ use nix::errno::Errno;
 use nix::sys::fanotify::{EventFFlags, Fanotify, FanotifyEvent, InitFlags, MarkFlags, MaskFlags};
 
 use super::auditor::Source;
-use super::facts::Facts;
+use super::facts::{self, Facts};
 use crate::error::{Context, SysError};
 use crate::place::GroupName;
 use crate::sys::connector::{Connector, ProcEvent};
@@ -19,10 +19,11 @@ use crate::sys::connector::{Connector, ProcEvent};
 /// Taken at once, so that beats and second looks come in between.
 const BATCH: usize = 1024;
 
-/// Both sources.
+/// What the kernel tells here, of the two. In a container it tells of writes and not of processes.
+#[derive(Default)]
 pub struct Events {
-    pub processes: Connector,
-    pub writes: Fanotify,
+    pub processes: Option<Connector>,
+    pub writes: Option<Fanotify>,
 }
 
 /// A process to look at, and why.
@@ -35,27 +36,18 @@ pub struct Hint {
 pub struct Overrun;
 
 impl Events {
-    /// Begins to listen on every control group file system of the host.
-    pub fn open() -> Result<Self, SysError> {
-        let processes = Connector::open().on("listen", "the proc connector")?;
-        let flags = InitFlags::FAN_CLASS_NOTIF
-            | InitFlags::FAN_CLOEXEC
-            | InitFlags::FAN_NONBLOCK
-            | InitFlags::FAN_UNLIMITED_QUEUE;
-        let writes =
-            Fanotify::init(flags, EventFFlags::O_RDONLY | EventFFlags::O_CLOEXEC).on("fanotify_init", "auditor")?;
-        for point in mount_points()? {
-            let mark = MarkFlags::FAN_MARK_ADD | MarkFlags::FAN_MARK_FILESYSTEM;
-            writes
-                .mark(mark, MaskFlags::FAN_MODIFY, nix::fcntl::AT_FDCWD, Some(&*point))
-                .on("fanotify_mark", &point)?;
-        }
-        Ok(Self { processes, writes })
+    /// Begins to listen to whatever will speak; and why the rest will not.
+    pub fn open() -> (Self, Vec<String>) {
+        let (processes, writes) = (listen(), watch());
+        let why = [processes.as_ref().err(), writes.as_ref().err()].into_iter().flatten().map(ToString::to_string);
+        let why = why.collect();
+        (Self { processes: processes.ok(), writes: writes.ok() }, why)
     }
 
     /// Processes that executed a program or changed their uid, and a few of those that were forked.
     pub fn of_processes(&self) -> Result<Vec<Hint>, Overrun> {
-        let events = self.processes.read(BATCH).map_err(|_| Overrun)?;
+        let Some(processes) = &self.processes else { return Ok(Vec::new()) };
+        let events = processes.read(BATCH).map_err(|_| Overrun)?;
         let hint = |event| match event {
             ProcEvent::Exec(pid) => Hint { pid, source: Source::Exec },
             ProcEvent::Uid(pid) => Hint { pid, source: Source::Uid },
@@ -67,12 +59,13 @@ impl Events {
     /// Processes that stand in a group to which someone has just written.
     pub fn of_writes(&self) -> Result<Vec<Hint>, Overrun> {
         let mut hints = Vec::new();
+        let Some(writes) = &self.writes else { return Ok(hints) };
         let mut taken = 0;
         while taken < BATCH {
-            match self.writes.read_events() {
+            match writes.read_events() {
                 Ok(events) => {
                     taken += events.len();
-                    self.heed_writes(events, &mut hints)?;
+                    heed_writes(events, &mut hints)?;
                 }
                 Err(Errno::EAGAIN) => break,
                 // The kernel opens the file that was written to. One whose group is gone has no members any more.
@@ -81,25 +74,54 @@ impl Events {
         }
         Ok(hints)
     }
+}
 
-    fn heed_writes(&self, events: Vec<FanotifyEvent>, hints: &mut Vec<Hint>) -> Result<(), Overrun> {
-        for event in events {
-            if event.mask().contains(MaskFlags::FAN_Q_OVERFLOW) {
-                return Err(Overrun);
-            }
-            let Some(fd) = event.fd() else { continue };
-            let Some((into, members)) = members_of(fd.as_fd()) else { continue };
-            // A sandbox that joins its own group writes itself.
-            let is_task = into.rsplit('/').next().is_some_and(|name| GroupName::parse(name).is_some());
-            if is_task && members.contains(&event.pid()) {
-                continue;
-            }
-            let comm = Facts::read(event.pid()).map_or_else(|| "gone".to_owned(), |facts| facts.comm);
-            let source = Source::Write { writer: format!("process {} ({comm})", event.pid()), into };
-            hints.extend(members.into_iter().map(|pid| Hint { pid, source: source.clone() }));
-        }
-        Ok(())
+/// Process events. The kernel takes the request of a process in another PID or user namespace without a word and tells it
+/// nothing; so that is not asked of it.
+fn listen() -> Result<Connector, SysError> {
+    let hint = "the kernel tells of processes in the host's own pid, user and network namespace only";
+    let first = |name: &str, number: u64| facts::namespace(&format!("/proc/self/ns/{name}")) == Some(number);
+    // The kernel numbers its first namespaces the same on every host.
+    if !first("pid", 0xEFFF_FFFC) || !first("user", 0xEFFF_FFFD) {
+        return Err(SysError::new("listen", "the proc connector", Errno::EPERM).hint(hint));
     }
+    Connector::open().on("listen", "the proc connector").map_err(|error| error.hint(hint))
+}
+
+/// Writes on every control group file system that is mounted here.
+fn watch() -> Result<Fanotify, SysError> {
+    let flags =
+        InitFlags::FAN_CLASS_NOTIF | InitFlags::FAN_CLOEXEC | InitFlags::FAN_NONBLOCK | InitFlags::FAN_UNLIMITED_QUEUE;
+    let writes =
+        Fanotify::init(flags, EventFFlags::O_RDONLY | EventFFlags::O_CLOEXEC).on("fanotify_init", "auditor")?;
+    for point in mount_points()? {
+        let mark = MarkFlags::FAN_MARK_ADD | MarkFlags::FAN_MARK_FILESYSTEM;
+        match writes.mark(mark, MaskFlags::FAN_MODIFY, nix::fcntl::AT_FDCWD, Some(&*point)) {
+            // Another mount covers it: nobody gets there by this name.
+            Ok(()) | Err(Errno::ENOENT) => {}
+            Err(errno) => return Err(errno).on("fanotify_mark", point),
+        }
+    }
+    Ok(writes)
+}
+
+fn heed_writes(events: Vec<FanotifyEvent>, hints: &mut Vec<Hint>) -> Result<(), Overrun> {
+    for event in events {
+        if event.mask().contains(MaskFlags::FAN_Q_OVERFLOW) {
+            return Err(Overrun);
+        }
+        let Some(fd) = event.fd() else { continue };
+        let Some((into, members)) = members_of(fd.as_fd()) else { continue };
+        // A sandbox that joins its own group writes itself.
+        let is_task = into.rsplit('/').next().is_some_and(|name| GroupName::parse(name).is_some());
+        if is_task && members.contains(&event.pid()) {
+            continue;
+        }
+        let comm = Facts::read(event.pid()).map_or_else(|| "gone".to_owned(), |facts| facts.comm);
+        let source = Source::Write { writer: format!("process {} ({comm})", event.pid()), into };
+        hints.extend(members.into_iter().map(|pid| Hint { pid, source: source.clone() }));
+    }
+    Ok(())
 }
 
 /// The group of an open membership file, and who is in it; none if it is another file.

@@ -10,6 +10,7 @@ use super::clean::Extent;
 use super::desk::{Begun, Pending, Work};
 use super::errand::{Errand, Errands};
 use super::events::{Events, Hint, Overrun};
+use super::facts::Facts;
 use crate::containment::{Answer, FromAuditor, Query, Setup, ToAuditor};
 use crate::fault;
 use crate::wire::{self, PacketError};
@@ -21,9 +22,13 @@ const EXECS: f64 = 500.0;
 const FORKS: f64 = 200.0;
 /// A scan that was asked for by an overrun comes no sooner than this after the last one.
 const APART: Duration = Duration::from_secs(1);
+/// Where the kernel tells of no processes, as in a container, a scan comes at least this often.
+const WITHOUT_EVENTS: Duration = Duration::from_secs(1);
 /// Every so many scans, what is not a process is looked for too; and every so many, files on disks.
 const GLANCE_EVERY: u64 = 6;
 const LOOK_EVERY: u64 = 60;
+/// As the mask of a capability set.
+const CAP_SYS_PTRACE: u64 = 1 << 19;
 /// How long the launcher may take to say what to look at.
 const SETUP: Duration = Duration::from_secs(10);
 /// What a dead launcher left is given this long to die.
@@ -34,13 +39,23 @@ pub fn run(socket: OwnedFd) -> u8 {
     fault::role("auditor");
     let Some(setup) = first_message(&socket) else { return 0 };
     fault::point("set-up");
-    let (events, without_events) = match setup.events.then(Events::open) {
-        Some(Ok(events)) => (Some(events), None),
-        Some(Err(error)) => (None, Some(error.to_string())),
-        None => (None, Some("audit.events is false".to_owned())),
+    let (events, mut why) = match setup.events {
+        true => Events::open(),
+        false => (Events::default(), vec!["audit.events is false".to_owned()]),
     };
+    let scan = Duration::from_millis(setup.scan_ms);
+    // What the kernel would have told is then seen this soon.
+    let every = if setup.events && events.processes.is_none() { scan.min(WITHOUT_EVENTS) } else { scan };
+    if every < scan {
+        why.push(format!("scanning every {every:?} instead"));
+    }
+    // Said with the events: both are what it knows less of.
+    if Facts::read(std::process::id() as i32).is_some_and(|own| own.caps[2] & CAP_SYS_PTRACE == 0) {
+        why.push("without CAP_SYS_PTRACE the namespaces and the program of a task cannot be read".to_owned());
+    }
+    let without_events = (!why.is_empty()).then(|| why.join("; "));
     match Auditor::open(*setup, Some(socket)) {
-        Ok(auditor) => Loop::new(auditor, events).run(without_events),
+        Ok(auditor) => Loop::new(auditor, events, every).run(without_events),
         Err(error) => {
             log(&error);
             1
@@ -59,7 +74,8 @@ fn first_message(socket: &OwnedFd) -> Option<Box<Setup>> {
 
 struct Loop {
     auditor: Auditor,
-    events: Option<Events>,
+    events: Events,
+    every: Duration,
     next_scan: Instant,
     last_scan: Instant,
     scans: u64,
@@ -93,11 +109,12 @@ impl Allowance {
 }
 
 impl Loop {
-    fn new(auditor: Auditor, events: Option<Events>) -> Self {
+    fn new(auditor: Auditor, events: Events, every: Duration) -> Self {
         let now = Instant::now();
         Self {
             auditor,
             events,
+            every,
             next_scan: now,
             last_scan: now,
             scans: 0,
@@ -138,10 +155,9 @@ impl Loop {
         let timeout = PollTimeout::try_from(wait + Duration::from_millis(1)).unwrap_or(PollTimeout::ZERO);
         let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(4);
         fds.extend(self.auditor.socket().map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN)));
-        if let Some(events) = &self.events {
-            fds.push(PollFd::new(events.processes.as_fd(), PollFlags::POLLIN));
-            fds.push(PollFd::new(events.writes.as_fd(), PollFlags::POLLIN));
-        }
+        let Events { processes, writes } = &self.events;
+        fds.extend(processes.as_ref().map(|events| PollFd::new(events.as_fd(), PollFlags::POLLIN)));
+        fds.extend(writes.as_ref().map(|events| PollFd::new(events.as_fd(), PollFlags::POLLIN)));
         fds.extend(self.errands.socket().map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN)));
         let _ = poll(&mut fds, timeout);
     }
@@ -195,8 +211,7 @@ impl Loop {
     }
 
     fn heed_kernel(&mut self) {
-        let Some(events) = &self.events else { return };
-        let hints = [events.of_writes(), events.of_processes()];
+        let hints = [self.events.of_writes(), self.events.of_processes()];
         for hints in hints {
             match hints {
                 // A thousand programs executed at once take longer to look at than the launcher waits for a beat.
@@ -232,12 +247,14 @@ impl Loop {
     fn scan(&mut self) {
         self.auditor.scan();
         self.scans += 1;
-        let extent = if self.scans.is_multiple_of(LOOK_EVERY) { Extent::Things } else { Extent::QuickThings };
-        if self.scans.is_multiple_of(GLANCE_EVERY) && !self.errands.is_busy() {
+        // Scans that stand in for events are no reason to look at everything else as often.
+        let pace = (self.auditor.setup.scan_ms / (self.every.as_millis() as u64).max(1)).max(1);
+        let extent = if self.scans.is_multiple_of(LOOK_EVERY * pace) { Extent::Things } else { Extent::QuickThings };
+        if self.scans.is_multiple_of(GLANCE_EVERY * pace) && !self.errands.is_busy() {
             self.errands.add(Errand { work: Work::Look(extent), pending: Pending::Things(extent), seq: None });
         }
         self.last_scan = Instant::now();
-        self.next_scan = self.last_scan + Duration::from_millis(self.auditor.setup.scan_ms);
+        self.next_scan = self.last_scan + self.every;
     }
 
     /// The launcher is gone, and with it every task must go. What does not is killed and written down.

@@ -34,6 +34,9 @@ pub struct Devices {
     /// Paths whose reads and writes no io limit reaches, with the reason. File systems in memory are not among them: they
     /// need none.
     pub unenforceable: Vec<String>,
+    /// Paths on an overlay, as the root of a container is. Its layers cannot be seen from inside; so every disk of the host is
+    /// among `disks`, and only a layer that comes over a network is not reached.
+    pub layered: Vec<String>,
 }
 
 /// File systems that live in memory or in the kernel, by their magic numbers.
@@ -65,8 +68,12 @@ pub fn behind(paths: &[impl AsRef<Path>]) -> Result<Devices, SysError> {
             vec![Device { major: major(number), minor: minor(number) }]
         } else {
             match anonymous(path)? {
-                Ok(found) => found,
-                Err(reason) => {
+                Behind::Disks(found) => found,
+                Behind::Layers(found) => {
+                    devices.layered.push(path.display().to_string());
+                    found
+                }
+                Behind::Unenforceable(reason) => {
                     devices.unenforceable.push(reason);
                     continue;
                 }
@@ -91,26 +98,53 @@ fn whole_disk(device: Device) -> Device {
     parent.as_deref().and_then(numbers).unwrap_or(device)
 }
 
+/// What a file system without a device number of its own stands on.
+enum Behind {
+    Disks(Vec<Device>),
+    /// One of these, or several.
+    Layers(Vec<Device>),
+    Unenforceable(String),
+}
+
 /// A file system without a device number of its own: in memory, spread over devices, or not on this host at all.
-fn anonymous(path: &Path) -> Result<Result<Vec<Device>, String>, SysError> {
+fn anonymous(path: &Path) -> Result<Behind, SysError> {
     let FsType(magic) = statfs(path).on("statfs", path.display().to_string())?.filesystem_type();
     if IN_MEMORY.contains(&(magic & 0xffff_ffff)) {
-        return Ok(Ok(Vec::new()));
+        return Ok(Behind::Disks(Vec::new()));
     }
     let real = fs::canonicalize(path).on("realpath", path.display().to_string())?;
     let mountinfo = read(Path::new("/proc/self/mountinfo"))?;
     Ok(match mount_of(&mountinfo, &real) {
-        Some((kind, source)) => match disks_of(kind, source) {
-            found if !found.is_empty() => Ok(found),
-            _ => Err(unreachable(path, kind, source)),
+        Some(("overlay", source)) => match every_disk() {
+            all if !all.is_empty() => Behind::Layers(all),
+            _ => Behind::Unenforceable(unreachable(path, "overlay", source)),
         },
-        None => Err(format!("{} is on no mount that is visible here", path.display())),
+        Some((kind, source)) => match disks_of(kind, source) {
+            found if !found.is_empty() => Behind::Disks(found),
+            _ => Behind::Unenforceable(unreachable(path, kind, source)),
+        },
+        None => Behind::Unenforceable(format!("{} is on no mount that is visible here", path.display())),
     })
+}
+
+/// Every disk of the host that holds anything. Those in memory need no limit, and those that are paths to another have none.
+fn every_disk() -> Vec<Device> {
+    let read = |disk: &Path, name: &str| fs::read_to_string(disk.join(name)).unwrap_or_default();
+    let disks = fs::read_dir("/sys/block").into_iter().flatten().flatten().filter_map(|entry| {
+        let (name, disk) = (entry.file_name(), entry.path());
+        let in_memory = ["ram", "zram"].iter().any(|kind| name.to_string_lossy().starts_with(kind));
+        let is_path = read(&disk, "hidden").trim() == "1";
+        let is_empty = read(&disk, "size").trim().parse().unwrap_or(0u64) == 0;
+        numbers(&read(&disk, "dev")).filter(|_| !in_memory && !is_path && !is_empty)
+    });
+    let mut disks: Vec<_> = disks.collect();
+    disks.sort();
+    disks
 }
 
 fn unreachable(path: &Path, kind: &str, source: &str) -> String {
     let why = match kind {
-        "overlay" => "its layers may lie on any disk",
+        "overlay" => "its layers may lie on any disk, and none can be seen here",
         "nfs" | "nfs4" | "cifs" | "smb3" | "9p" | "virtiofs" | "ceph" => "its data comes from another machine",
         _ => "the kernel names no block device for it",
     };
@@ -176,6 +210,16 @@ mod tests {
         assert_eq!(mount_of(mounts, Path::new("/homes")), Some(("ext4", "/dev/vda")));
         let reason = unreachable(Path::new("/home/u"), "overlay", "overlay");
         assert!(reason.contains("/home/u") && reason.contains("layers"), "{reason}");
+    }
+
+    #[test]
+    fn every_disk_is_found_once_and_the_one_behind_usr_is_among_them() {
+        let all = every_disk();
+        let mut unique = all.clone();
+        unique.dedup();
+        assert_eq!(all, unique);
+        let behind_usr = behind(&[Path::new("/usr")]).unwrap();
+        assert!(behind_usr.disks.iter().all(|disk| all.contains(disk)), "{behind_usr:?} in {all:?}");
     }
 
     #[test]

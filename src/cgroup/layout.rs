@@ -151,11 +151,6 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Switches on what the groups to come need; where that takes it, this process moves into a group of its own.
-    pub fn enable(&self) -> Result<(), SysError> {
-        delegate::enable(self)
-    }
-
     /// The pure part of [`Layout::detect`]. A controller without a version 1 hierarchy is taken to be in version 2.
     pub fn parse(mountinfo: &str, self_cgroup: &str) -> Result<Self, LayoutError> {
         let mounts: Vec<Mount<'_>> = Mount::all(mountinfo).filter(|mount| mount.kind.starts_with("cgroup")).collect();
@@ -209,6 +204,13 @@ impl Layout {
     /// Which of the two shapes.
     pub fn kind(&self) -> Kind {
         if self.v1.is_empty() { Kind::V2 } else { Kind::Hybrid }
+    }
+
+    /// Switches on what the groups to come need, once and for all. This process may then be in a leaf of its own.
+    pub fn enabled(mut self) -> Result<Self, SysError> {
+        delegate::enable(&self)?;
+        (self.to_enable, self.must_leave) = (Vec::new(), false);
+        Ok(self)
     }
 
     /// Controllers that a limit needs and that are absent here or not delegated.

@@ -54,6 +54,18 @@ impl Group {
         Ok(file::keyed(&text, "oom_kill").unwrap_or(0))
     }
 
+    /// Whether this group's own memory limit was ever reached. One that was killed for want of memory without that had less than
+    /// its limit to take: a group above it, as a container's, had no more.
+    pub fn reached_memory_limit(&self) -> Result<bool, SysError> {
+        let Some(half) = self.half(Controller::Memory) else {
+            let events = file::read_from(&self.v2, &self.name, "memory.events")?;
+            return Ok(file::keyed(&events, "max").unwrap_or(0) > 0);
+        };
+        // Both limits are the same, and the kernel counts at the one it looks at first. Without swap there is but one.
+        let with_swap = self.number(half, "memory.memsw.failcnt").unwrap_or(0);
+        Ok(self.number(half, "memory.failcnt")? + with_swap > 0)
+    }
+
     /// Every version 2 group counts processor time, whichever controllers it has; so the v1 cpuacct is not needed.
     fn cpu_stat(&self) -> Result<String, SysError> {
         file::read_from(&self.v2, &self.name, "cpu.stat")

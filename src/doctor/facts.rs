@@ -42,6 +42,8 @@ pub struct Identity {
     pub group: String,
     pub subuid: String,
     pub subgid: String,
+    /// Whether a container is where this is, which decides what the cure is called.
+    pub in_container: bool,
 }
 
 /// What the host says of itself.
@@ -69,8 +71,33 @@ pub struct Facts {
     pub strangers: Vec<(u32, u32)>,
     /// Values of [`SYSCTLS`] that exist.
     pub sysctls: BTreeMap<&'static str, String>,
-    /// Signs of a container, and whether the pid and cgroup namespaces are the host's first ones.
-    pub container: (Vec<String>, bool),
+    /// What taskman itself runs in.
+    pub surroundings: Surroundings,
+}
+
+/// What taskman itself runs in: the host, or a container on it.
+#[derive(Debug, Default, Clone)]
+pub struct Surroundings {
+    /// Files and variables that containers have, and not they alone.
+    pub signs: Vec<String>,
+    /// Namespaces that are not the host's first ones.
+    pub foreign: Vec<&'static str>,
+    /// What a security module says of this process; empty without one.
+    pub confinement: String,
+}
+
+impl Surroundings {
+    fn gather() -> Self {
+        let confinement = text("/proc/self/attr/current");
+        let confinement = confinement.trim_matches(['\0', '\n']);
+        let confinement = if confinement == "unconfined" { "" } else { confinement }.to_owned();
+        Self { signs: container_signs(), foreign: foreign_namespaces(), confinement }
+    }
+
+    /// Its namespaces tell, not a file.
+    pub fn is_container(&self) -> bool {
+        !self.foreign.is_empty()
+    }
 }
 
 impl Facts {
@@ -89,7 +116,7 @@ impl Facts {
             identity: Identity::gather(),
             strangers: strangers(options.uids),
             sysctls: SYSCTLS.into_iter().filter_map(|name| Some((name, sysctl(name)?))).collect(),
-            container: (container_signs(), first_namespaces()),
+            surroundings: Surroundings::gather(),
         }
     }
 }
@@ -107,6 +134,7 @@ impl Identity {
             group: text("/etc/group"),
             subuid: text("/etc/subuid"),
             subgid: text("/etc/subgid"),
+            in_container: in_container(),
         }
     }
 }
@@ -136,7 +164,8 @@ fn namespace(name: &'static str) -> (&'static str, bool, Option<u64>) {
     (name, exists, sysctl(&format!("user.max_{name}_namespaces")).and_then(|max| max.parse().ok()))
 }
 
-fn unwritable(layout: &Layout) -> Vec<(PathBuf, Errno)> {
+/// Group directories of the layout in which no group can be made.
+pub(super) fn unwritable(layout: &Layout) -> Vec<(PathBuf, Errno)> {
     let carried = Controller::ALL.into_iter().filter_map(|controller| layout.hierarchy(controller));
     let mut dirs: Vec<&PathBuf> = carried.chain([layout.base()]).map(|hierarchy| &hierarchy.dir).collect();
     dirs.sort();
@@ -168,11 +197,16 @@ fn container_signs() -> Vec<String> {
     signs
 }
 
-/// The kernel numbers its first namespaces the same on every host.
-fn first_namespaces() -> bool {
-    let is = |name: &str, number: u64| {
+/// The namespaces of this process that are not the host's. The kernel numbers its first ones the same on every host.
+pub(super) fn foreign_namespaces() -> Vec<&'static str> {
+    let is_foreign = |(name, number): (&'static str, u64)| {
         let link = fs::read_link(format!("/proc/self/ns/{name}"));
-        link.is_ok_and(|link| link == Path::new(&format!("{name}:[{number}]")))
+        (!link.is_ok_and(|link| link == Path::new(&format!("{name}:[{number}]")))).then_some(name)
     };
-    is("pid", 0xEFFF_FFFC) && is("cgroup", 0xEFFF_FFFB) && is("user", 0xEFFF_FFFD)
+    [("pid", 0xEFFF_FFFC), ("cgroup", 0xEFFF_FFFB), ("user", 0xEFFF_FFFD)].into_iter().filter_map(is_foreign).collect()
+}
+
+/// Whether this is a container: three links, read at every start.
+pub(super) fn in_container() -> bool {
+    !foreign_namespaces().is_empty()
 }

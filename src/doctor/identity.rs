@@ -1,7 +1,7 @@
 //! Who taskman is, and whether the numbers it gives to tasks belong to anyone.
 
-use super::Finding;
 use super::facts::{Facts, Identity};
+use super::{Finding, container};
 use crate::place::UidRange;
 
 /// What taskman says when it is not root, in the doctor and at every start.
@@ -10,10 +10,11 @@ pub const NOT_ROOT: &str = "root: not root; only root can make namespaces, group
 /// The account, and its group, that may have the server's uid (`deploy/systemd/taskman.sysusers`).
 const SERVER_ACCOUNT: &str = "taskman";
 
-/// Capabilities that a start and a stop use, with their numbers: found by taking each away. CAP_SYS_RESOURCE is not among
-/// them.
-const CAPABILITIES: [(&str, u8, &str); 9] = [
-    ("CAP_DAC_OVERRIDE", 1, "write to files of groups and namespaces"),
+/// Capabilities that a start, a stop and a restart use, with their numbers: found by taking each away. CAP_SYS_RESOURCE,
+/// CAP_SYS_NICE and CAP_FOWNER are not among them.
+pub const CAPABILITIES: [(&str, u8, &str); 10] = [
+    ("CAP_CHOWN", 0, "hand the task its pipes"),
+    ("CAP_DAC_OVERRIDE", 1, "enter directories that are not root's"),
     ("CAP_KILL", 5, "signal the task when it is to stop"),
     ("CAP_SETGID", 6, "become the task's group"),
     ("CAP_SETUID", 7, "become the task's user"),
@@ -45,13 +46,18 @@ pub(super) fn root(identity: &Identity) -> Finding {
 
 pub(super) fn capabilities(identity: &Identity) -> Finding {
     let lacking = CAPABILITIES.iter().filter(|(_, bit, _)| identity.effective_capabilities & (1 << bit) == 0);
-    let lacking: Vec<_> = lacking.map(|(name, _, what)| format!("{name} (to {what})")).collect();
+    let lacking: Vec<_> = lacking.collect();
     let why = "setting a sandbox up takes them; the task itself gets none";
-    match lacking.is_empty() {
-        true => Finding::ok("capabilities", format!("all {} that are needed", CAPABILITIES.len()), why),
-        false => Finding::ok("capabilities", format!("without {}", lacking.join(", ")), why)
-            .missing("run as root; in a container, start it with --privileged or --cap-add each of them"),
+    if lacking.is_empty() {
+        return Finding::ok("capabilities", format!("all {} that are needed", CAPABILITIES.len()), why);
     }
+    let named: Vec<_> = lacking.iter().map(|(name, _, what)| format!("{name} (to {what})")).collect();
+    let names: Vec<_> = lacking.iter().map(|(name, ..)| *name).collect();
+    let fix = match identity.in_container {
+        true => container::add_capabilities(&names),
+        false => "run as root, with all that root has".to_owned(),
+    };
+    Finding::ok("capabilities", format!("without {}", named.join(", ")), why).missing(fix)
 }
 
 /// In a user namespace, root may have no such uids to give.

@@ -1,10 +1,15 @@
 //! The kernel's part: calls, namespaces and filters, without any of which there is no sandbox.
 
+use nix::errno::Errno;
+
 use super::facts::Facts;
-use super::{Finding, Status};
+use super::{Finding, Status, container};
 
 /// Actions that the filter takes.
 const NEEDED_ACTIONS: [&str; 3] = ["allow", "errno", "kill_process"];
+/// Calls that answer EPERM to a process without CAP_SYS_ADMIN before they look at anything else.
+const NEED_SYS_ADMIN: [&str; 8] =
+    ["open_tree", "move_mount", "mount_setattr", "pivot_root", "mount", "umount2", "sethostname", "setdomainname"];
 
 pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
     let mut findings = vec![version(facts), calls(facts)];
@@ -26,12 +31,21 @@ fn version(facts: &Facts) -> Finding {
 
 fn calls(facts: &Facts) -> Finding {
     let why = "a task is created inside its group and namespaces by these calls; a filter of an outer sandbox or container often takes them away";
-    if facts.refused_calls.is_empty() {
+    // Without the capability that they need, that is what is missing, and is said.
+    let explained = |errno: Errno, name: &str| {
+        let has_sys_admin = facts.identity.effective_capabilities & (1 << 21) != 0;
+        errno == Errno::EPERM && !has_sys_admin && NEED_SYS_ADMIN.contains(&name)
+    };
+    let refused: Vec<_> = facts.refused_calls.iter().filter(|(name, errno)| !explained(*errno, name)).collect();
+    if refused.is_empty() {
         return Finding::ok("system calls", "all that a start needs are let through", why);
     }
-    let refused: Vec<_> = facts.refused_calls.iter().map(|(name, errno)| format!("{name} ({errno:?})")).collect();
-    Finding::ok("system calls", format!("refused: {}", refused.join(", ")), why)
-        .missing("run as root, outside a container or with --privileged --security-opt seccomp=unconfined")
+    let refused: Vec<_> = refused.into_iter().map(|(name, errno)| format!("{name} ({errno:?})")).collect();
+    let fix = match facts.surroundings.is_container() {
+        true => container::SECCOMP,
+        false => "run taskman outside the sandbox or service whose filter takes them away",
+    };
+    Finding::ok("system calls", format!("refused: {}", refused.join(", ")), why).missing(fix)
 }
 
 fn namespace(name: &str, exists: bool, max: Option<u64>) -> Finding {

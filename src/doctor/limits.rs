@@ -1,7 +1,11 @@
 //! Whether each limit can be enforced here, controller by controller.
 
-use super::Finding;
+use std::path::PathBuf;
+
+use nix::errno::Errno;
+
 use super::facts::Facts;
+use super::{Finding, container};
 use crate::cgroup::{Controller, Devices, Kind, Layout, LayoutError};
 use crate::error::SysError;
 use crate::task::limits::Limits;
@@ -11,11 +15,11 @@ pub(super) fn judge(facts: &Facts, limits: &Limits) -> Vec<Finding> {
     match &facts.layout {
         Ok(layout) => {
             findings.push(shape(layout));
-            findings.push(writable(facts));
+            findings.push(writable(&facts.unwritable, facts.surroundings.is_container()));
             findings.extend(controllers(layout));
             findings.push(io(layout, &facts.devices));
         }
-        Err(error) => findings.push(no_layout(error)),
+        Err(error) => findings.push(no_layout(error, facts.surroundings.is_container())),
     }
     findings.push(nofile(facts.nofile_hard, limits.nofile));
     findings
@@ -26,22 +30,30 @@ fn shape(layout: &Layout) -> Finding {
     Finding::ok("cgroups", seen, "a task is placed, limited, killed and proven gone by its control group")
 }
 
-/// No group can be made: the error has all the words.
-pub(super) fn no_layout(error: &LayoutError) -> Finding {
+/// No group can be made: the error has all the words, but for a container's cure.
+pub(super) fn no_layout(error: &LayoutError, in_container: bool) -> Finding {
     let text = error.to_string();
     let (seen, fix) = text.split_once("; fix: ").unwrap_or((&text, "mount /proc and /sys/fs/cgroup"));
+    let fix = match error {
+        LayoutError::NoCgroup2 { .. } | LayoutError::Hidden { .. } | LayoutError::Shared { .. } if in_container => {
+            container::CGROUPS
+        }
+        _ => fix,
+    };
     Finding::ok("cgroups", seen, "without a control group nothing of a task can be limited or proven gone").missing(fix)
 }
 
-fn writable(facts: &Facts) -> Finding {
+pub(super) fn writable(unwritable: &[(PathBuf, Errno)], in_container: bool) -> Finding {
     let why = "each task gets a group of its own below these directories";
-    if facts.unwritable.is_empty() {
+    if unwritable.is_empty() {
         return Finding::ok("cgroup access", "groups can be made", why);
     }
-    let refused: Vec<_> =
-        facts.unwritable.iter().map(|(dir, errno)| format!("{} ({errno:?})", dir.display())).collect();
-    Finding::ok("cgroup access", format!("not writable: {}", refused.join(", ")), why)
-        .missing("run as root; in a container, start it privileged, or: mount -o remount,rw /sys/fs/cgroup")
+    let refused: Vec<_> = unwritable.iter().map(|(dir, errno)| format!("{} ({errno:?})", dir.display())).collect();
+    let fix = match in_container {
+        true => container::CGROUPS,
+        false => "run as root, or: mount -o remount,rw /sys/fs/cgroup",
+    };
+    Finding::ok("cgroup access", format!("not writable: {}", refused.join(", ")), why).missing(fix)
 }
 
 /// Every controller but io, which needs the disks too.
@@ -67,8 +79,16 @@ fn controller(layout: &Layout, controller: Controller) -> Finding {
     };
     if layout.missing().contains(&controller) {
         let seen = match controller {
-            Controller::Swap => "the host has swap, and the memory controller does not count it".to_owned(),
-            _ => format!("no {} controller for {}", controller.v1_name(), layout.base().cgroup),
+            Controller::Swap if !memory_is_missing(layout) => {
+                "the host has swap, and the memory controller does not count it".to_owned()
+            }
+            _ => {
+                let name = match layout.kind() {
+                    Kind::V2 => controller.v2_name(),
+                    Kind::Hybrid => controller.v1_name(),
+                };
+                format!("no {name} controller for {}", layout.base().cgroup)
+            }
         };
         return Finding::ok(name, seen, why).missing(fix(layout, controller));
     }
@@ -79,9 +99,14 @@ fn controller(layout: &Layout, controller: Controller) -> Finding {
     Finding::ok(name, seen, why)
 }
 
+/// Then nothing counts swap either, whether the host has any or not.
+fn memory_is_missing(layout: &Layout) -> bool {
+    layout.missing().contains(&Controller::Memory)
+}
+
 fn fix(layout: &Layout, controller: Controller) -> String {
     match (layout.kind(), controller) {
-        (_, Controller::Swap) => "swapoff -a, or boot with swapaccount=1".to_owned(),
+        (_, Controller::Swap) if !memory_is_missing(layout) => "swapoff -a, or boot with swapaccount=1".to_owned(),
         (Kind::V2, _) => {
             let name = controller.v2_name();
             format!(
@@ -117,7 +142,16 @@ pub(super) fn io(layout: &Layout, devices: &Result<Devices, SysError>) -> Findin
                 [] => "no disk is in the sandbox".to_owned(),
                 disks => format!("enforced on {} by {how}", disks.join(", ")),
             };
-            Finding { seen, ..finding }
+            let finding = Finding { seen, ..finding };
+            if devices.layered.is_empty() {
+                return finding;
+            }
+            let seen = format!(
+                "{}; {} is on overlay, whose layers cannot be seen here: every disk has the limit, and a layer that comes over a network has none",
+                finding.seen,
+                devices.layered.join(", ")
+            );
+            Finding { seen, ..finding }.reduced("nothing, if the layers are on disks of this host; else put them there")
         }
         Ok(devices) => Finding { seen: devices.unenforceable.join(", "), ..finding }.missing(no_disk),
         Err(error) => Finding { seen: error.to_string(), ..finding }.missing(no_disk),

@@ -4,6 +4,7 @@
 //! ([`examine`]), and in a few microseconds by every start ([`strict_refusals`]), with the same judgements: functions from
 //! facts to [`Finding`]s that touch nothing themselves.
 
+mod container;
 mod facts;
 mod identity;
 mod kernel;
@@ -24,8 +25,9 @@ use crate::sandbox;
 use crate::task::limits::Limits;
 use crate::task::spec::TaskSpec;
 
+pub use container::AUDITOR_CAPABILITY;
 pub use facts::Facts;
-pub use identity::NOT_ROOT;
+pub use identity::{CAPABILITIES, NOT_ROOT};
 
 /// How well the host does on one point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -108,6 +110,7 @@ pub fn judge(facts: &Facts, options: &Options) -> Vec<Finding> {
     findings.extend(limits::judge(facts, &options.limits));
     findings.extend(identity::judge(facts, options.uids));
     findings.extend(settings::judge(facts));
+    findings.extend(container::judge(facts));
     findings
 }
 
@@ -129,6 +132,7 @@ pub fn launcher_refusals(uids: UidRange) -> Vec<String> {
     let identity = facts::Identity::gather();
     refusals(vec![
         identity::root(&identity),
+        container::user_namespace(&facts::foreign_namespaces()),
         identity::capabilities(&identity),
         identity::mapped(&identity, uids),
         identity::allocated(&identity, uids),
@@ -144,7 +148,14 @@ pub fn server_refusals(uid: u32) -> Vec<String> {
 
 /// The same for a layout that could not be had at all.
 pub fn layout_refusal(error: &LayoutError) -> String {
-    limits::no_layout(error).refusal()
+    limits::no_layout(error, facts::in_container()).refusal()
+}
+
+/// The same for one in which no group can be made.
+pub fn group_refusals(layout: &Layout) -> Vec<String> {
+    let unwritable = facts::unwritable(layout);
+    let in_container = !unwritable.is_empty() && facts::in_container();
+    refusals(vec![limits::writable(&unwritable, in_container)])
 }
 
 fn refusals(findings: Vec<Finding>) -> Vec<String> {

@@ -6,8 +6,7 @@ use super::Finding;
 use super::facts::{Facts, SYSCTLS};
 
 pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
-    let settings = SYSCTLS.into_iter().filter_map(|name| Some(setting(name, facts.sysctls.get(name)?)));
-    settings.chain([container(&facts.container.0, facts.container.1)]).collect()
+    SYSCTLS.into_iter().filter_map(|name| Some(setting(name, facts.sysctls.get(name)?))).collect()
 }
 
 fn setting(name: &str, value: &str) -> Finding {
@@ -55,23 +54,4 @@ fn setting(name: &str, value: &str) -> Finding {
     };
     let finding = Finding::ok(name, value, why);
     if reduced { finding.reduced(format!("sysctl -w {name}={better}")) } else { finding }
-}
-
-fn container(signs: &[String], first_namespaces: bool) -> Finding {
-    let why = "whoever runs the container can stop, freeze and limit taskman with all its tasks, and the proof covers what can be seen from inside it";
-    match (signs, first_namespaces) {
-        ([], true) => Finding::ok("container", "no", why),
-        // Images of virtual machines are often made from those of containers.
-        (signs, true) => Finding::ok(
-            "container",
-            format!("no: {}, but pid, cgroup and user namespaces are the host's", signs.join(", ")),
-            why,
-        ),
-        (signs, false) => {
-            let namespaces = "the pid, cgroup or user namespace is not the host's".to_owned();
-            let seen: Vec<_> = signs.iter().cloned().chain([namespaces]).collect();
-            Finding::ok("container", format!("yes: {}", seen.join(", ")), why)
-                .reduced("run taskman on the host, or in a virtual machine; else start the container with --privileged --cgroupns=private")
-        }
-    }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 
-use super::facts::{Identity, NAMESPACES};
+use super::facts::{Identity, NAMESPACES, Surroundings};
 use super::*;
 use crate::cgroup::device;
 use crate::cgroup::{Controller, Device, Devices};
@@ -35,7 +35,7 @@ fn healthy() -> Facts {
         seccomp_actions: Some("kill_process kill_thread trap errno user_notif trace log allow\n".into()),
         layout: Layout::parse(V2, "0::/\n"),
         unwritable: Vec::new(),
-        devices: Ok(Devices { disks: vec![Device { major: 254, minor: 0 }], unenforceable: Vec::new() }),
+        devices: Ok(Devices { disks: vec![Device { major: 254, minor: 0 }], ..Devices::default() }),
         nofile_hard: 1 << 20,
         identity: Identity {
             euid: 0,
@@ -45,10 +45,11 @@ fn healthy() -> Facts {
             group: "root:x:0:\n".into(),
             subuid: "u:100000:65536\n".into(),
             subgid: "u:100000:65536\n".into(),
+            in_container: false,
         },
         strangers: Vec::new(),
         sysctls: BTreeMap::from(values.map(|(name, value)| (name, value.to_owned()))),
-        container: (Vec::new(), true),
+        surroundings: Surroundings::default(),
     }
 }
 
@@ -131,9 +132,27 @@ fn each_limit_that_cannot_be_enforced_blocks() {
     let read_only = |f: &mut Facts| f.unwritable = vec![(PathBuf::from("/sys/fs/cgroup"), Errno::EROFS)];
     assert!(blocked("cgroup access", read_only).seen.contains("/sys/fs/cgroup (EROFS)"));
     assert!(blocked("limit nofile", |f| f.nofile_hard = 1000).seen.contains("1024 asked, hard limit 1000"));
-    let overlay = Devices { disks: Vec::new(), unenforceable: vec!["/usr is on overlay".into()] };
-    assert_eq!(blocked("limit io", |f| f.devices = Ok(overlay)).seen, "/usr is on overlay");
+    let far = Devices { unenforceable: vec!["/usr is on nfs4".into()], ..Devices::default() };
+    assert_eq!(blocked("limit io", |f| f.devices = Ok(far)).seen, "/usr is on nfs4");
     blocked("limit io", |f| f.devices = Err(SysError::new("stat", "/usr", Errno::EIO)));
+}
+
+#[test]
+fn what_is_missing_is_named_as_this_host_names_it() {
+    let layout = || Layout::parse(V2, "0::/\n").unwrap();
+    assert_eq!(blocked("limit io", |f| f.layout = Ok(layout().without(Controller::Io))).seen, "no io controller for /");
+    // Whether the host has swap is no matter where nothing counts memory.
+    let neither = |f: &mut Facts| f.layout = Ok(layout().without(Controller::Memory).without(Controller::Swap));
+    let (ill, starts) = ill(neither);
+    let finding = ill.iter().find(|finding| finding.name == "limit swap").unwrap();
+    assert!(finding.seen == "no memory controller for /" && finding.fix.contains("+memory") && !starts, "{finding:?}");
+}
+
+#[test]
+fn a_path_on_layers_has_the_limit_on_every_disk_and_that_is_said() {
+    let layered = Devices { layered: vec!["/usr".into()], ..healthy().devices.unwrap() };
+    let finding = reduced("limit io", |f| f.devices = Ok(layered));
+    assert!(finding.seen.contains("254:0") && finding.seen.contains("/usr is on overlay"), "{finding:?}");
 }
 
 #[test]
@@ -223,10 +242,84 @@ fn settings_reduce_only_what_depends_on_them() {
 #[test]
 fn a_container_is_told_by_its_namespaces_not_by_a_file() {
     let signs = || vec!["/.dockerenv exists".to_owned()];
-    let (ill, _) = ill(|f| f.container = (signs(), true));
+    let (ill, _) = ill(|f| f.surroundings.signs = signs());
     assert!(ill.is_empty(), "{ill:?}");
-    assert!(reduced("container", |f| f.container = (signs(), false)).seen.contains("/.dockerenv"));
-    reduced("container", |f| f.container = (Vec::new(), false));
+    let seen = reduced("container", |f| {
+        f.surroundings = Surroundings { signs: signs(), foreign: vec!["cgroup"], ..Surroundings::default() }
+    });
+    assert!(seen.seen.contains("/.dockerenv") && seen.seen.contains("cgroup"), "{seen:?}");
+    reduced("container", |f| f.surroundings.foreign = vec!["cgroup"]);
+}
+
+/// What is not ok in a container, after a further change.
+fn contained(change: impl FnOnce(&mut Facts)) -> (Vec<Finding>, bool) {
+    ill(|f| {
+        f.surroundings.foreign = vec!["pid", "cgroup"];
+        f.identity.in_container = true;
+        change(f);
+    })
+}
+
+/// The one finding that blocks in a container.
+fn blocked_inside(name: &str, change: impl FnOnce(&mut Facts)) -> Finding {
+    let (ill, starts) = contained(change);
+    let mut blocking: Vec<_> = ill.into_iter().filter(|finding| finding.blocks).collect();
+    assert_eq!((blocking.iter().map(|f| f.name.as_str()).collect::<Vec<_>>(), starts), (vec![name], false));
+    blocking.remove(0)
+}
+
+#[test]
+fn a_container_is_told_the_option_that_gives_what_is_missing() {
+    let (ill, starts) = contained(|_| ());
+    assert_eq!(ill.iter().map(|f| f.name.as_str()).collect::<Vec<_>>(), ["container", "auditor"]);
+    assert!(starts, "{ill:?}");
+    for (name, bit, what) in CAPABILITIES {
+        let finding = blocked_inside("capabilities", |f| f.identity.effective_capabilities &= !(1 << bit));
+        assert_eq!(finding.seen, format!("without {name} (to {what})"));
+        let short = name.trim_start_matches("CAP_");
+        for option in [format!("--cap-add={short} "), format!("capabilities.add: [{short}]")] {
+            assert!(finding.fix.contains(&option), "{finding:?}");
+        }
+    }
+    let finding = blocked_inside("system calls", |f| f.refused_calls = vec![("pivot_root", Errno::EPERM)]);
+    assert!(finding.fix.contains("--security-opt seccomp=deploy/containers/seccomp.json"), "{finding:?}");
+    // Without the capability the kernel refuses the call too: one lack, one finding.
+    blocked_inside("capabilities", |f| {
+        f.refused_calls = vec![("pivot_root", Errno::EPERM)];
+        f.identity.effective_capabilities &= !(1 << 21);
+    });
+    let read_only = |f: &mut Facts| f.unwritable = vec![(PathBuf::from("/sys/fs/cgroup"), Errno::EROFS)];
+    for finding in [
+        blocked_inside("cgroup access", read_only),
+        blocked_inside("cgroups", |f| f.layout = Layout::parse("", "")),
+        blocked_inside("cgroups", |f| f.layout = Err(LayoutError::Shared { cgroup: "/".into(), others: 1 })),
+    ] {
+        assert!(finding.fix.contains("deploy/containers/entrypoint"), "{finding:?}");
+    }
+    let finding = blocked_inside("user namespace", |f| f.surroundings.foreign.push("user"));
+    assert!(finding.fix.contains("--userns=host") && finding.fix.contains("hostUsers: true"), "{finding:?}");
+    for (confinement, option) in [
+        ("docker-default (enforce)", "apparmor=unconfined"),
+        ("cri-containerd.apparmor.d (enforce)", "{type: Unconfined}"),
+        ("system_u:system_r:container_t:s0:c1,c2", "label=disable"),
+    ] {
+        let finding = blocked_inside("security module", |f| f.surroundings.confinement = confinement.into());
+        assert!(finding.fix.contains(option) && finding.seen.contains(confinement), "{finding:?}");
+    }
+    for confinement in ["", "docker-default (complain)", "/usr/sbin/taskman-server (enforce)"] {
+        let (_, starts) = contained(|f| f.surroundings.confinement = confinement.into());
+        assert!(starts, "{confinement}");
+    }
+}
+
+#[test]
+fn what_the_auditor_lacks_is_said_and_takes_no_task() {
+    let blind = |f: &mut Facts| f.identity.effective_capabilities &= !(1 << AUDITOR_CAPABILITY.1);
+    let finding = reduced("auditor", blind);
+    assert!(finding.seen.contains("CAP_SYS_PTRACE") && finding.fix.contains("--cap-add=SYS_PTRACE"), "{finding:?}");
+    let (ill, starts) = contained(blind);
+    let finding = ill.iter().find(|f| f.name == "auditor").unwrap();
+    assert!(starts && finding.seen.contains("pid namespace") && finding.seen.contains("CAP_SYS_PTRACE"), "{finding:?}");
 }
 
 #[test]

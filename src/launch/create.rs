@@ -74,7 +74,9 @@ pub fn begin(
             .map_err(StartError::step("pipes"))?;
     }
     // What /dev/stdin, /dev/stdout and /dev/stderr lead to can be opened by the task, in its own direction.
-    for (pipe, mode) in [(&stdin, 0o400), (&stdout, 0o200), (&stderr, 0o200)] {
+    // One pipe for both outputs is handed over once: a second time it would be another's already.
+    let second = spec.split_output.then_some((&stderr, 0o200));
+    for (pipe, mode) in [(&stdin, 0o400), (&stdout, 0o200)].into_iter().chain(second) {
         hand_over(pipe, lease.uid, mode).map_err(StartError::step("pipes"))?;
     }
     let (report, failure) = report_channel().map_err(StartError::step("pipes"))?;

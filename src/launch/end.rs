@@ -79,6 +79,7 @@ pub struct Ended {
     usage: GroupUsage,
     overshoot: Duration,
     oom_kills: u64,
+    own_limit: Result<bool, SysError>,
     pub containment: Containment,
 }
 
@@ -111,6 +112,7 @@ pub fn finish(task: &mut Task, left: usize, mut patience: Duration) -> Result<En
     let wall = task.started.elapsed();
     let usage = group.usage()?;
     let oom_kills = group.oom_kills()?;
+    let own_limit = if oom_kills > 0 { group.reached_memory_limit() } else { Ok(true) };
     let populated = group.is_populated();
     fault::point("measured");
     let removed = group.remove_within(patience);
@@ -119,7 +121,7 @@ pub fn finish(task: &mut Task, left: usize, mut patience: Duration) -> Result<En
     fault::point("proved");
     task.placement.tried = true;
     let overshoot = task.overshoot;
-    Ok(Ended { at: SystemTime::now(), wall, left, usage, overshoot, oom_kills, containment })
+    Ok(Ended { at: SystemTime::now(), wall, left, usage, overshoot, oom_kills, own_limit, containment })
 }
 
 /// Descriptors in messages between sockets that nobody holds any more keep files of the task, and so its memory, until the
@@ -219,9 +221,13 @@ pub fn usage(ended: &Ended, output_bytes: u64) -> Usage {
     }
 }
 
-/// What an out-of-memory end says.
-pub fn oom_detail(task: &Task) -> String {
-    format!("ran out of memory; its limit is {}", human_bytes(task.spec.limits.memory_bytes))
+/// What an out-of-memory end says, given whether the task had reached its own limit.
+pub fn oom_detail(task: &Task, own_limit: Result<bool, SysError>) -> String {
+    let limit = human_bytes(task.spec.limits.memory_bytes);
+    match own_limit {
+        Ok(false) => format!("ran out of memory; its limit is {limit}, but a group above it has no more to give"),
+        _ => format!("ran out of memory; its limit is {limit}"),
+    }
 }
 
 /// How and why the task ended.
@@ -236,7 +242,7 @@ pub fn outcome(task: &Task, ended: &Ended) -> Outcome {
     let (reason, mut detail) = match &task.ending {
         Some(ending) => (ending.reason, ending.detail.clone()),
         // Told by this group's own counter, whatever the main process made of it.
-        None if ended.oom_kills > 0 => (Reason::Oom, oom_detail(task)),
+        None if ended.oom_kills > 0 => (Reason::Oom, oom_detail(task, ended.own_limit.clone())),
         None if task.main.is_none() => (Reason::Containment, "sandbox-init was killed".to_owned()),
         None => match signal_number {
             Some(number) => (Reason::Signal, format!("killed by {} of its own doing", signal::name(number))),

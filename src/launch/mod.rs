@@ -65,6 +65,10 @@ impl Launcher {
             return Err(StartError::Host(refused));
         }
         let layout = Layout::detect().map_err(|error| StartError::Host(vec![doctor::layout_refusal(&error)]))?;
+        let refused = doctor::group_refusals(&layout);
+        if !refused.is_empty() {
+            return Err(StartError::Host(refused));
+        }
         let uids = uids::Pool::open(range).map_err(StartError::step("uid"))?;
         let myself = PidFd::myself().on("pidfd_open", "this process").map_err(StartError::step("launcher"))?;
         Ok(Self { layout, uids, myself, instance: format!("run-{}", std::process::id()) })
@@ -77,10 +81,12 @@ impl Launcher {
         Self { instance, ..self }
     }
 
-    /// Takes its place in the tree of control groups now, and not with the first task: whoever it forks before that would be
-    /// left in the group that is to hold those of the tasks, where version 2 then lets no controller be switched on.
-    pub fn settle(&self) -> Result<(), StartError> {
-        self.layout.enable().map_err(StartError::step("cgroup"))
+    /// The same launcher, at its place among the control groups: its own leaf, with every controller on for the tasks beside it.
+    /// Otherwise the first task brings that about. Whoever forks off others has to have done so before: in one group with it, they
+    /// would be in the way.
+    pub fn settled(self) -> Result<Self, StartError> {
+        let layout = self.layout.enabled().map_err(StartError::step("cgroup"))?;
+        Ok(Self { layout, ..self })
     }
 
     /// What stands in the names of its tasks' groups.

@@ -141,7 +141,11 @@ fn failed(failure: &[u8], spec: &TaskSpec) -> StartError {
     // Both processes of a sandbox may fail at once; the first to speak is heard.
     let mut reader = serde_json::Deserializer::from_slice(failure);
     match Failure::deserialize(&mut reader) {
-        Ok(Failure::Step { step, source }) => StartError::Step { step: step.into(), source },
+        Ok(Failure::Step { step, source }) => {
+            let refused = matches!(source.errno(), Errno::EPERM | Errno::ENOSYS) && source.hint.is_none();
+            let source = if refused { source.hint("taskman doctor says what this host refuses") } else { source };
+            StartError::Step { step: step.into(), source }
+        }
         Ok(Failure::Exec { not_found, source }) => {
             StartError::Exec { command: spec.command.clone(), not_found, source }
         }

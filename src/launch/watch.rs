@@ -158,7 +158,7 @@ impl Watch {
         if self.task.placement.group.oom_kills()? > 0 {
             self.oom_looks = None;
             if !off(Defence::OomGroup) {
-                let detail = end::oom_detail(&self.task);
+                let detail = end::oom_detail(&self.task, self.task.placement.group.reached_memory_limit());
                 end_for(&mut self.task, Reason::Oom, detail)?;
             }
         }

@@ -3,7 +3,9 @@
 use std::convert::Infallible;
 use std::ffi::CString;
 
+use nix::errno::Errno;
 use nix::fcntl::AtFlags;
+use nix::sched::CpuSet;
 use nix::unistd::execveat;
 
 use super::{Failure, Plan, identity, limits, namespaces, procfs, step};
@@ -19,22 +21,30 @@ const READY: i32 = 4;
 const IMAGE: i32 = 6;
 
 /// The last steps of process 1. The payload-to-be waits until sandbox-init itself says that they are done.
-pub fn become_init(plan: &Plan<'_>, payload: i32) -> Result<Infallible, Failure> {
+pub fn become_init(plan: &Plan<'_>, payload: i32, processors: &CpuSet) -> Result<Infallible, Failure> {
     fault::role("init");
-    let processors = step("processors", limits::choose_processors(plan))?;
-    step("payload-processors", limits::show_processors(payload, &processors))?;
+    step("payload-processors", part_from(payload, processors))?;
     step("priority", scheduling::prefer().on("setpriority", "sandbox-init"))?;
     step("proc", procfs::cover(plan))?;
     step("hostname", namespaces::set_hostname(plan))?;
     step("loopback", namespaces::loopback_up())?;
     // Init goes where the payload is. A processor share is handed out in slices per processor; on one of its own, init could
     // be out of them, and not reap, while the payload still runs.
-    step("own-processors", limits::show_processors(0, &processors))?;
+    step("own-processors", limits::show_processors(0, processors))?;
     step("files", limits::bound_files(plan))?;
     step("identity", identity::drop_privileges(plan))?;
     // The change of credentials has cleared it.
     step("death-signal", identity::die_with(plan))?;
     step("init", execute(plan, payload))
+}
+
+/// Sends the payload-to-be to its own processors, so that both confine themselves side by side. One that has its uid by now is
+/// another's process, which takes CAP_SYS_NICE; but before that it has gone there by itself.
+fn part_from(payload: i32, processors: &CpuSet) -> Result<(), SysError> {
+    match limits::show_processors(payload, processors) {
+        Err(error) if error.errno() == Errno::EPERM => Ok(()),
+        done => done,
+    }
 }
 
 /// Keeps two descriptors and executes. The death signal and the signal mask survive execve; the environment is empty.

@@ -106,22 +106,23 @@ fn confine(plan: &Plan<'_>) -> Result<Infallible, Failure> {
     step("scheduling", limits::reset_scheduling())?;
     step("cores", limits::forbid_cores())?;
     step("time", namespaces::own_clock())?;
-    step("sockets", namespaces::bound_socket_memory())?;
     step("mounts", rootfs::make_private())?;
     step("root", rootfs::assemble(plan))?;
+    step("sockets", namespaces::bound_socket_memory())?;
     step("cgroup", namespaces::join_cgroup(plan))?;
     step("proc", procfs::mount(plan))?;
     step("pivot", rootfs::pivot())?;
     step("verify", verify::mounts())?;
     step("limits", limits::apply(plan))?;
     step("signals", signal::reset_dispositions().and_then(|()| signal::block_all()).on("sigaction", "all signals"))?;
+    let processors = step("processors", limits::choose_processors(plan))?;
     if off(Defence::PayloadNotPid1) {
         step("proc", procfs::cover(plan))?;
-        return payload::become_payload(plan);
+        return payload::become_payload(plan, &processors);
     }
     match clone::fork().on("fork", "payload").map_err(failed("fork"))? {
-        clone::Side::Child => payload::become_payload(plan),
-        clone::Side::Parent(pid, _) => init::become_init(plan, pid),
+        clone::Side::Child => payload::become_payload(plan, &processors),
+        clone::Side::Parent(pid, _) => init::become_init(plan, pid, &processors),
     }
 }
 

@@ -1,6 +1,7 @@
 //! What is set once inside the fresh namespaces: cgroup root, session, keys, clock, names, loopback.
 
 use nix::errno::Errno;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::stat::{Mode, umask};
 use nix::time::{ClockId, clock_gettime};
@@ -65,14 +66,26 @@ pub fn own_clock() -> Result<(), SysError> {
 }
 
 /// Small buffers for TCP in the task's own network: the kernel grants every connection its first ones whatever the memory
-/// limit says. Written through the host's `/proc`, which shows the network of whoever looks.
+/// limit says. Written through the host's `/proc`, which shows the network of whoever looks; or, where a container's runtime
+/// has made `/proc/sys` read-only, through one of its own that is there for this moment only, where the task's will be.
 pub fn bound_socket_memory() -> Result<(), SysError> {
     if off(Defence::SocketMemory) || off(Defence::NetNamespace) {
         return Ok(());
     }
-    for path in ["/proc/sys/net/ipv4/tcp_rmem", "/proc/sys/net/ipv4/tcp_wmem"] {
-        let written = std::fs::write(path, "4096 16384 65536").on("write", path);
-        written.map_err(|e| e.hint("/proc/sys must be writable; in a container, start it privileged"))?;
+    match write_buffer_sizes("/proc") {
+        Err(error) if error.errno() == Errno::EROFS => {}
+        done => return done,
+    }
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    mount(Some("proc"), "proc", Some("proc"), flags, None::<&str>).on("mount", "proc, to write to its sys")?;
+    write_buffer_sizes("proc")?;
+    umount2("proc", MntFlags::MNT_DETACH).on("umount2", "proc, written to")
+}
+
+fn write_buffer_sizes(proc: &str) -> Result<(), SysError> {
+    for name in ["tcp_rmem", "tcp_wmem"] {
+        let path = format!("{proc}/sys/net/ipv4/{name}");
+        std::fs::write(&path, "4096 16384 65536").on("write", path)?;
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::ffi::CString;
 
 use nix::errno::Errno;
+use nix::sched::CpuSet;
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{chdir, execve, read, setsid, write};
 
@@ -18,10 +19,12 @@ use crate::sys::{fd, signal};
 const GO: i32 = 4;
 
 /// The last steps, in this process alone.
-pub fn become_payload(plan: &Plan<'_>) -> Result<Infallible, Failure> {
+pub fn become_payload(plan: &Plan<'_>, processors: &CpuSet) -> Result<Infallible, Failure> {
     fault::role("payload");
     step("session", own_session())?;
     step("files", limits::bound_files(plan))?;
+    // Init has mostly seen to it by now; once this process has another uid, it may not.
+    step("processors", limits::show_processors(0, processors))?;
     step("identity", identity::drop_privileges(plan))?;
     // The change of credentials has cleared it; init is this process's parent.
     step("death-signal", identity::die_with(plan))?;

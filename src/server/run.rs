@@ -74,8 +74,8 @@ fn run(args: &Args, manager: Option<Manager>) -> Result<u8, Box<dyn Error>> {
     }
     service::block_signals()?;
     let program = File::open("/proc/self/exe").on("open", "/proc/self/exe")?;
-    let launcher = Launcher::with_uids(config.uid_range)?.named(place::instance_of(&config.state_dir)?);
-    launcher.settle()?;
+    // Server and auditor will be where it is.
+    let launcher = Launcher::with_uids(config.uid_range)?.settled()?.named(place::instance_of(&config.state_dir)?);
     let (here, there) = wire::pair()?;
     match clone::split().on("fork", "server")? {
         Side::Child => {

@@ -76,15 +76,19 @@ fn give(directory: BorrowedFd<'_>, path: &Path, uid: u32) -> Result<File, SysErr
     let server = openat(directory, SERVER, flags, Mode::empty()).on("open", &*name)?;
     let server = File::from(fd::lift(server).on("fcntl", &*name)?);
     lock(&server, &name)?;
-    let owner = server.metadata().on("fstat", &*name)?.uid();
+    let meta = server.metadata().on("fstat", &*name)?;
+    let owner = meta.uid();
     // Just made, or its own. What another uid wrote is not handed over: server_uid was changed, and its files with it must be.
     if owner != 0 && owner != uid {
         return Err(SysError::new("use", name.clone(), Errno::EPERM)
             .hint(format!("it belongs to uid {owner}, server_uid is {uid}; chown -R it, or set server_uid back")));
     }
-    fchown(&server, Some(Uid::from_raw(uid)), Some(Gid::from_raw(uid))).on("fchown", &*name)?;
-    fchmod(&server, Mode::from_bits_truncate(0o700)).on("fchmod", &*name)?;
-    Ok(server)
+    // While it is still root's, and only if it must be: the mode of another's directory takes a capability that nothing else here
+    // does, and that a container may not have.
+    if meta.mode() & 0o7777 != 0o700 {
+        fchmod(&server, Mode::from_bits_truncate(0o700)).on("fchmod", &*name)?;
+    }
+    fchown(&server, Some(Uid::from_raw(uid)), Some(Gid::from_raw(uid))).on("fchown", &*name).map(|()| server)
 }
 
 #[cfg(test)]

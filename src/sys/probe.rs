@@ -6,7 +6,7 @@
 use nix::errno::Errno;
 
 /// Calls that starting a sandbox needs, the first kernel that has each, and arguments that no kernel accepts.
-const CALLS: [(&str, libc::c_long, [libc::c_long; 5]); 8] = [
+const CALLS: [(&str, libc::c_long, [libc::c_long; 5]); 14] = [
     ("clone3", libc::SYS_clone3, [0; 5]),                     // a structure of no bytes
     ("pidfd_open", libc::SYS_pidfd_open, [-1, 0, 0, 0, 0]),   // no such process id
     ("close_range", libc::SYS_close_range, [1, 0, 0, 0, 0]),  // first above last
@@ -15,12 +15,18 @@ const CALLS: [(&str, libc::c_long, [libc::c_long; 5]); 8] = [
     ("mount_setattr", libc::SYS_mount_setattr, [-1, 0, 0, 0, 0]), // a structure of no bytes
     ("pivot_root", libc::SYS_pivot_root, [0; 5]),             // no paths
     ("seccomp", libc::SYS_seccomp, [-1, 0, 0, 0, 0]),         // no such operation
+    ("mount", libc::SYS_mount, [0; 5]),                       // no path
+    ("umount2", libc::SYS_umount2, [0, -1, 0, 0, 0]),         // flags that do not exist
+    ("unshare", libc::SYS_unshare, [-1, 0, 0, 0, 0]),         // flags that do not exist
+    ("sethostname", libc::SYS_sethostname, [0, -1, 0, 0, 0]), // a name of less than no bytes
+    ("setdomainname", libc::SYS_setdomainname, [0, -1, 0, 0, 0]), // the same
+    ("keyctl", libc::SYS_keyctl, [1, -1, 0, 0, 0]),           // a name at no address
 ];
 
 /// The calls that are refused, with the answer.
 pub fn refused_calls() -> Vec<(&'static str, Errno)> {
     let refused = |(name, number, [a, b, c, d, e]): (&'static str, libc::c_long, [libc::c_long; 5])| {
-        // SAFETY: every pointer among the arguments is null, and the sizes and flags beside them make each call return
+        // SAFETY: every pointer among the arguments is null or at no address, and the sizes and flags beside them make each call return
         // before it reads memory or changes anything.
         let answer = unsafe { libc::syscall(number, a, b, c, d, e) };
         match Errno::result(answer) {

@@ -7,7 +7,7 @@ use taskman::containment::{Journal, Reason};
 use tonic::Code;
 
 use crate::support::supervisor::{Stopped, nonce, send};
-use crate::support::{Process, Server, wait_until};
+use crate::support::{Process, Server, pace, wait_until};
 
 /// A server whose tasks' uids are nobody else's, with its auditor at work.
 fn server(range: u32) -> Server {
@@ -34,7 +34,7 @@ fn u03_a_killed_auditor_is_replaced_and_starts_go_on() {
         let ended = server.taskman("client001", &["start", "--follow", "--", "echo", "on"]);
         (ended.status.code() == Some(0)).then_some(())
     });
-    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    assert!(began.elapsed() < pace::time(Duration::from_secs(2)), "{:?}", began.elapsed());
     assert_ne!(server.auditor(), killed);
     assert_eq!(server.status(&task)["status"], "JOB_STATUS_STARTED", "a running task is not touched");
 }
@@ -46,7 +46,7 @@ fn u03_while_the_auditor_stands_still_starts_are_refused_and_then_go_on() {
     let _stopped = Stopped::new(first);
     let began = Instant::now();
     let second = successor(&server, first);
-    assert!(began.elapsed() < Duration::from_secs(2), "given up after {:?}", began.elapsed());
+    assert!(began.elapsed() < pace::time(Duration::from_secs(2)), "given up after {:?}", began.elapsed());
     // Before it has had its first look; if it was too quick for that, it is given up as well.
     let held = Stopped::new(second);
     let (code, why) = wait_until("a start is refused", || server.try_start().err());
@@ -90,7 +90,7 @@ fn u03_a_killed_launcher_takes_its_auditor_along() {
     server.kill();
     let began = Instant::now();
     wait_until("the auditor has ended", || (!lives(auditor)).then_some(()));
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(began.elapsed() < pace::time(Duration::from_secs(5)), "{:?}", began.elapsed());
     traces.assert_nothing_left();
 }
 

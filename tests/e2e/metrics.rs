@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::support::{GUARD, Process, Server, cgroups, wait_until};
+use crate::support::{GUARD, Process, Server, cgroups, pace, wait_until};
 
 /// Every family, with its type.
 const FAMILIES: [(&str, &str); 17] = [
@@ -237,7 +237,7 @@ fn garbage_and_idle_connections_disturb_neither_the_service_nor_the_next_scrape(
     assert_eq!(server.text("client001", &["stream", &task]), "served\n");
     // Those that still had a place lose it by themselves.
     for mut socket in idle {
-        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        socket.set_read_timeout(Some(pace::time(Duration::from_secs(20)))).unwrap();
         let mut rest = Vec::new();
         match socket.read_to_end(&mut rest) {
             Ok(_) => {}

@@ -101,9 +101,10 @@ fn on_a_host_whose_root_is_shared_no_mount_passes_either_way() {
     let dir = HostDir::new();
     let (before, below) = (dir.path("before"), dir.path("below"));
     fs::create_dir(&below).unwrap();
-    let script = "cat /proc/self/mountinfo > \"$1\"; exec \"${@:2}\"";
+    // Private first: with the host's own mounts, which may be shared too, this one's have nothing to do.
+    let script = "mount --make-rshared /; cat /proc/self/mountinfo > \"$1\"; exec \"${@:2}\"";
     let mut command = Command::new("unshare");
-    command.args(["--mount", "--propagation", "shared", "bash", "-c", script, "bash"]).arg(&before);
+    command.args(["--mount", "--propagation", "private", "bash", "-c", script, "bash"]).arg(&before);
     command.args([TASKMAN, "run", "--bind-ro", &dir.bound_at("/opt/x"), "--", "sh", "-c", "echo ready; exec sleep 60"]);
     let mut task = Started::spawn(command, HostDir::new(), GUARD);
     assert_eq!(task.line(), "ready");

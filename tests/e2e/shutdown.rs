@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 use crate::support::supervisor::{Stopped, nonce, send};
-use crate::support::{GUARD, HostDir, Server, Started, wait_until};
+use crate::support::{GUARD, HostDir, Server, Started, pace, wait_until};
 
 /// A server whose tasks have two seconds to end.
 fn quick() -> (Server, HostDir) {
@@ -73,7 +73,7 @@ fn s14_while_it_drains_starts_are_unavailable_and_a_second_signal_kills_at_once(
     assert_eq!(server.status(&deaf)["ending"], false, "it was not asked by its owner");
     assert!(!server.ends_within(Duration::from_millis(500)), "its grace of ten seconds is not over");
     send(server.launcher(), Signal::SIGTERM);
-    assert!(server.ends_within(Duration::from_secs(5)), "the second signal was not heeded");
+    assert!(server.ends_within(pace::time(Duration::from_secs(5))), "the second signal was not heeded");
     assert_eq!(server.end().status.code(), Some(0));
     traces.assert_nothing_left();
     server.restart();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::support::host::host_text;
 use crate::support::run::TASKMAN;
-use crate::support::{GUARD, HostDir, Process, Run, Started};
+use crate::support::{GUARD, HostDir, Process, Run, Started, pace};
 
 /// Every byte value in an order that repeats late.
 fn binary(length: usize) -> Vec<u8> {
@@ -66,7 +66,7 @@ fn an_open_silent_input_does_not_delay_the_end() {
     command.args(["run", "--", "true"]).stdin(Stdio::piped());
     let ended = Started::spawn(command, HostDir::new(), GUARD).end();
     assert_eq!(ended.status.code(), Some(0));
-    assert!(ended.elapsed < Duration::from_secs(10), "took {:?}", ended.elapsed);
+    assert!(ended.elapsed < pace::time(Duration::from_secs(10)), "took {:?}", ended.elapsed);
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn a_reader_that_leaves_ends_the_task() {
     let uid = task.payload().uid();
     task.close_stdout();
     let ended = task.end();
-    assert!(ended.elapsed < Duration::from_secs(20), "took {:?}", ended.elapsed);
+    assert!(ended.elapsed < pace::time(Duration::from_secs(20)), "took {:?}", ended.elapsed);
     // As in a pipeline without taskman.
     ended.assert_outcome(141, "signaled", "SIGPIPE", "signal");
     assert_eq!(Process::of_uid(uid), []);

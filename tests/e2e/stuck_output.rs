@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use taskman::output::{Allowance, Outputs, Policy, Source};
 use taskman::task::id::TaskId;
 
+use crate::support::pace;
+
 /// Writes from memory whose first touch waits for an answer (userfaultfd) that nobody gives; says so on standard error first.
 const STUCK: &str = r#"
 import ctypes, fcntl, mmap, os, struct, sys
@@ -56,7 +58,7 @@ fn a_task_that_holds_its_pipe_holds_up_nobody_elses_output() {
         let (pipe, mut writer) = std::io::pipe().unwrap();
         let log = record(pipe.into());
         std::io::Write::write_all(&mut writer, b"hello").unwrap();
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + pace::time(Duration::from_secs(20));
         while log.now().end < 5 {
             assert!(Instant::now() < deadline, "round {round}: another task's output does not arrive");
             std::thread::sleep(Duration::from_millis(2));
@@ -70,7 +72,7 @@ fn a_task_that_holds_its_pipe_holds_up_nobody_elses_output() {
     }
     assert_eq!(held.now().end, 0, "the pipe was not held, and this test shows nothing");
     drop(stuck);
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + pace::time(Duration::from_secs(20));
     while held.now().end < 7 {
         assert!(Instant::now() < deadline, "what was written before is lost");
         std::thread::sleep(Duration::from_millis(2));

@@ -10,6 +10,7 @@ pub mod host;
 pub mod http2;
 pub mod incident;
 pub mod mutation;
+pub mod pace;
 pub mod proc;
 pub mod rpc;
 pub mod run;
@@ -24,13 +25,13 @@ pub use server::Server;
 
 use std::time::{Duration, Instant};
 
-/// No step of a test takes longer than this, or the test fails: a bug may not hang the suite.
+/// No step of a test takes longer than this at the usual [pace], or the test fails: a bug may not hang the suite.
 pub const GUARD: Duration = Duration::from_secs(60);
 
 /// Asks `question` until it answers, for at most [`GUARD`].
 #[track_caller]
 pub fn wait_until<T>(what: &str, mut question: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + GUARD;
+    let deadline = Instant::now() + pace::time(GUARD);
     loop {
         if let Some(answer) = question() {
             return answer;

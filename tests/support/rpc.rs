@@ -19,7 +19,7 @@ use tokio_rustls::client::TlsStream;
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
-use super::{GUARD, Server};
+use super::{GUARD, Server, pace};
 
 /// A client generated from proto/task.proto.
 pub type Tasks = TaskManagerClient<Channel>;
@@ -29,7 +29,7 @@ pub type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 /// Runs a test that talks to the server, for at most three times the usual guard.
 pub fn on<F: Future>(test: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let result = runtime.block_on(async { tokio::time::timeout(3 * GUARD, test).await });
+    let result = runtime.block_on(async { tokio::time::timeout(pace::time(3 * GUARD), test).await });
     runtime.shutdown_background();
     result.expect("the test hangs")
 }

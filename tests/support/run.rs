@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use super::ended::Ended;
 use super::host::HostDir;
 use super::proc::Process;
-use super::{GUARD, wait_until};
+use super::{GUARD, pace, wait_until};
 
 /// The program under test.
 pub const TASKMAN: &str = env!("CARGO_BIN_EXE_taskman");
@@ -106,7 +106,7 @@ impl Run {
             // A task that does not read its input closes the pipe: then the rest is of no interest.
             std::thread::spawn(move || pipe.write_all(&bytes).ok());
         } else {
-            started.stdin = started.child.stdin.take();
+            started.take_stdin();
         }
         started
     }
@@ -148,7 +148,7 @@ impl Started {
             waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).ok();
             sender.send(()).ok();
         });
-        let deadline = started + guard;
+        let deadline = started + pace::time(guard);
         Self {
             child,
             stdin: None,
@@ -164,6 +164,11 @@ impl Started {
             started,
             signalled: false,
         }
+    }
+
+    /// Takes hold of a standard input that was piped; see [`Started::send`].
+    pub fn take_stdin(&mut self) {
+        self.stdin = self.child.stdin.take();
     }
 
     /// The launcher's pid.
@@ -284,7 +289,7 @@ impl Started {
     fn drain(&self, stream: &Receiver<Vec<u8>>) -> Vec<u8> {
         let mut all = Vec::new();
         loop {
-            match stream.recv_timeout(Duration::from_secs(10)) {
+            match stream.recv_timeout(pace::time(Duration::from_secs(10))) {
                 Ok(chunk) => all.extend(chunk),
                 Err(RecvTimeoutError::Disconnected) => return all,
                 Err(RecvTimeoutError::Timeout) => panic!("it has ended, but something still holds its output"),

@@ -245,7 +245,7 @@ impl Drop for Server {
         // An orderly end leaves nothing on the host; a server that does not make one is killed with its process.
         if let Some(mut process) = self.process.take() {
             process.signal(Signal::SIGTERM);
-            process.ends_within(Duration::from_secs(20));
+            process.ends_within(super::pace::time(Duration::from_secs(20)));
         }
     }
 }

@@ -14,7 +14,7 @@ use taskman::client::{Client, ClientError, Credentials, StartTaskRequest};
 use tonic::Code;
 
 use super::host::host_text;
-use super::{Ended, Process, Server};
+use super::{Ended, Process, Server, pace};
 
 /// The uid of the network-facing process, unless configured otherwise.
 pub const SERVER_UID: u32 = 1_899_999_999;
@@ -175,7 +175,7 @@ impl Traces {
     /// Nothing runs any more, within `time` from now.
     #[track_caller]
     pub fn assert_dead_within(&self, time: Duration) {
-        let deadline = Instant::now() + time;
+        let deadline = Instant::now() + pace::time(time);
         loop {
             let left = self.processes();
             if left.is_empty() {

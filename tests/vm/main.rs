@@ -4,12 +4,16 @@
 #![allow(clippy::disallowed_methods)] // starts processes and waits as it likes
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod container;
 mod guest;
 mod limits;
 mod machine;
 mod package;
 mod plain;
 mod small;
+mod suites;
+mod unit;
+mod x32;
 
 use libtest_mimic::{Arguments, Trial};
 
@@ -21,8 +25,18 @@ fn main() -> std::process::ExitCode {
     let mut args = Arguments::from_args();
     // A machine takes both processors of a small host.
     args.test_threads.get_or_insert(1);
-    let trials: Vec<Trial> =
-        [plain::cases(), limits::cases(), small::cases(), package::cases()].into_iter().flatten().collect();
+    #[rustfmt::skip] // a line each
+    let cases = [
+        plain::cases(),
+        limits::cases(),
+        small::cases(),
+        x32::cases(),
+        suites::cases(),
+        unit::cases(),
+        package::cases(),
+        container::cases(),
+    ];
+    let trials: Vec<Trial> = cases.into_iter().flatten().collect();
     libtest_mimic::run(&args, trials).exit_code()
 }
 

@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 use super::{health, serve};
 use crate::ensure;
 use crate::harness::{Arm, Bench, Case, Fail, broken, proc, sys};
-use crate::support::{Process, Server, wait_until};
+use crate::support::{Process, Server, pace, wait_until};
 
 pub fn cases() -> Vec<Case> {
     vec![Case {
@@ -63,7 +63,8 @@ fn nobody_watches_nothing_starts(bench: &Bench, _arm: Arm) -> Result<(), Fail> {
     signal(first, Signal::SIGSTOP)?;
     let stopped = Instant::now();
     let mut refused = None;
-    while refused.is_none() && stopped.elapsed() < Duration::from_secs(3) && proc::stat_of(first).is_some() {
+    while refused.is_none() && stopped.elapsed() < pace::time(Duration::from_secs(3)) && proc::stat_of(first).is_some()
+    {
         refused = is_refused(&server).then(|| stopped.elapsed());
     }
     let replaced = wait_until("it is replaced", || Some(auditor(&server)).filter(|pid| *pid != first));
@@ -72,7 +73,10 @@ fn nobody_watches_nothing_starts(bench: &Bench, _arm: Arm) -> Result<(), Fail> {
     wait_until("tasks start again", || (!is_refused(&server)).then_some(()));
     let back_after = stopped.elapsed();
     // Heard within 1.5 s or replaced: until then a start may go through, and later it may not.
-    ensure!(refused.unwrap_or(replaced_after) < Duration::from_secs(3), "starts go on for {replaced_after:?}");
+    ensure!(
+        refused.unwrap_or(replaced_after) < pace::time(Duration::from_secs(3)),
+        "starts go on for {replaced_after:?}"
+    );
     signal(replaced, Signal::SIGKILL)?;
     let next = wait_until("it is replaced", || Some(auditor(&server)).filter(|pid| *pid != replaced));
     wait_until("tasks start again", || (!is_refused(&server)).then_some(()));

@@ -14,7 +14,7 @@ use super::{findings, health, incidents, serve};
 use crate::harness::place::own_groups;
 use crate::harness::{Arm, Bench, Case, Fail, Run, breach, broken, proc, sys};
 use crate::process::recycled::Bystander;
-use crate::support::{Server, rpc, wait_until};
+use crate::support::{Server, pace, rpc, wait_until};
 use crate::{ensure, require};
 
 pub fn cases() -> Vec<Case> {
@@ -50,7 +50,7 @@ impl Elsewhere {
 
 impl Drop for Elsewhere {
     fn drop(&mut self) {
-        let deadline = Instant::now() + Duration::from_secs(2);
+        let deadline = Instant::now() + pace::time(Duration::from_secs(2));
         while fs::remove_dir(&self.0).is_err() && Instant::now() < deadline {
             nix::poll::poll(&mut [], 1u8).ok();
         }
@@ -240,13 +240,14 @@ fn spread(plants: &[Plant]) -> String {
 
 fn plants_are_killed(bench: &Bench, _arm: Arm) -> Result<(), Fail> {
     let server = serve(bench, "events = true\nscan = \"60s\"");
-    let plants = plant_all(bench, &server, TRIALS, LATEST)?;
-    bench.note(format!("{TRIALS} plants with events, from the plant to the death: {}", spread(&plants)));
+    let trials = pace::count(TRIALS);
+    let plants = plant_all(bench, &server, trials, pace::time(LATEST))?;
+    bench.note(format!("{trials} plants with events, from the plant to the death: {}", spread(&plants)));
     are_told(&server, &plants)?;
     drop(server);
 
     let server = serve(bench, "events = false\nscan = \"1s\"");
-    let plants = plant_all(bench, &server, 6, LATEST + Duration::from_secs(1))?;
+    let plants = plant_all(bench, &server, 6, pace::time(LATEST + Duration::from_secs(1)))?;
     bench.note(format!("6 plants without events, a scan each second: {}", spread(&plants)));
     are_told(&server, &plants)?;
     drop(server);
@@ -294,7 +295,7 @@ fn half_confined_are_killed(bench: &Bench) -> Result<(), Fail> {
             .chain(words)
             .collect();
         let mut run = bench.direct().wrapped(&wrap).command("sleep", ["30"]).spawn()?;
-        run.pump(Duration::from_secs(3), |run| run.ended.is_some())?;
+        run.pump(pace::time(Duration::from_secs(3)), |run| run.ended.is_some())?;
         ensure!(run.ended.is_some(), "{fault}: what was planted lives: {}", run.err.text());
         let found = wait_until("it is written down", || {
             let of_task = |finding: &Value| finding["task"] == *task && finding["kind"] == "confinement_lost";

@@ -6,6 +6,7 @@ use taskman::proto::task_manager as pb;
 
 use super::{findings, health, incidents, serve};
 use crate::harness::{Arm, Bench, Case, Fail};
+use crate::support::pace;
 use crate::support::rpc;
 use crate::{ensure, require};
 
@@ -21,7 +22,8 @@ pub fn cases() -> Vec<Case> {
     }]
 }
 
-const TASKS: usize = 100;
+/// Of ten tasks each.
+const BATCHES: usize = 10;
 const FORKS: usize = 30;
 
 fn script() -> String {
@@ -36,10 +38,12 @@ fn churn_is_churn(bench: &Bench) -> Result<(), Fail> {
 
 fn nothing_is_told(bench: &Bench, _arm: Arm) -> Result<(), Fail> {
     let server = serve(bench, "events = true\nscan = \"1s\"");
+    let batches = pace::count(BATCHES);
+    let tasks = batches * 10;
     let (ended, refused) = rpc::on(async {
         let client = rpc::connect(&server, "client001").await;
         let (mut ended, mut refused) = (0, 0);
-        for _ in 0..TASKS / 10 {
+        for _ in 0..batches {
             let batch = (0..10).map(|_| {
                 let mut client = client.clone();
                 tokio::spawn(async move {
@@ -65,17 +69,17 @@ fn nothing_is_told(bench: &Bench, _arm: Arm) -> Result<(), Fail> {
         }
         (ended, refused)
     });
-    bench.tried(TASKS);
+    bench.tried(tasks);
     bench.canary()?;
     let audited = server.taskman("admin", &["audit", "run"]);
-    ensure!(ended == TASKS, "{ended} of {TASKS} tasks ended as they should");
+    ensure!(ended == tasks, "{ended} of {tasks} tasks ended as they should");
     ensure!(audited.status.code() == Some(0), "a full audit says {audited:?}");
     let told = findings(&server);
     ensure!(told.is_empty(), "{} false findings, such as {}", told.len(), told[0]);
     ensure!(health(&server)["status"] == "healthy", "health says {}", health(&server));
     bench.note(format!(
-        "{TASKS} tasks with {} forks, scanned each second: 0 findings; {refused} starts asked to try again",
-        TASKS * FORKS * 3
+        "{tasks} tasks with {} forks, scanned each second: 0 findings; {refused} starts asked to try again",
+        tasks * FORKS * 3
     ));
     Ok(())
 }

@@ -10,6 +10,7 @@ use nix::sys::signal::Signal;
 
 use crate::harness::place::own_groups;
 use crate::harness::{Arm, Bench, Case, Control, Fail, Launch, Run, broken, proc};
+use crate::support::pace;
 use crate::{ensure, require};
 
 pub fn cases() -> Vec<Case> {
@@ -76,7 +77,7 @@ fn stays_in_its_group(bench: &Bench, arm: Arm) -> Result<(), Fail> {
     let result = try_to_leave(bench, arm, &other);
     // A mutant may have put itself in there; it is killed first, by the run's own end.
     let _ = fs::write(other.join("cgroup.kill"), "1");
-    let deadline = Instant::now() + Duration::from_secs(2);
+    let deadline = Instant::now() + pace::time(Duration::from_secs(2));
     while fs::remove_dir(&other).is_err() && Instant::now() < deadline {
         nix::poll::poll(&mut [], 1u8).ok();
     }
@@ -204,7 +205,7 @@ fn release(bench: &Bench, launch: Launch<'_>, at: &str) -> Result<(bool, String)
     let mut run = launch.probe("c_release", &[at, &program, &name]).spawn()?;
     run.wait_until(Duration::from_millis(500), || agent.mark.exists())?;
     let ran = agent.mark.exists();
-    run.pump(Duration::from_secs(2), |run| run.ended.is_some())?;
+    run.pump(pace::time(Duration::from_secs(2)), |run| run.ended.is_some())?;
     let said = run.out.text();
     drop(run);
     forget_hierarchy(&name)?;
@@ -215,7 +216,7 @@ fn release(bench: &Bench, launch: Launch<'_>, at: &str) -> Result<(bool, String)
 fn forget_hierarchy(name: &str) -> Result<(), Fail> {
     let listed = || proc::cgroup_of(std::process::id() as i32).iter().any(|(c, _)| *c == format!("name={name}"));
     let script = r#"mount -t cgroup -o "none,name=$0" none /mnt && { rmdir /mnt/empty; umount /mnt; }"#;
-    let deadline = Instant::now() + Duration::from_secs(5);
+    let deadline = Instant::now() + pace::time(Duration::from_secs(5));
     while listed() {
         require!(Instant::now() < deadline, "the hierarchy {name} does not go away");
         let _ = Command::new("unshare").args(["-m", "sh", "-c", script, name]).output();

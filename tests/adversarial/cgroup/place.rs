@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::harness::place::{CONTROLLERS, own_groups};
 use crate::harness::{Arm, Bench, Case, Control, Fail, proc};
+use crate::support::pace;
 use crate::{ensure, require};
 
 pub fn cases() -> Vec<Case> {
@@ -117,7 +118,7 @@ const HIDE: &str = r#"umount "$0" && exec "$@""#;
 fn controllers_can_be_hidden(bench: &Bench) -> Control {
     let Some((_, point)) = v1_mounts().into_iter().next() else {
         return Control::Cannot(
-            "this host has no v1 controllers to take away; a pure v2 host needs a VM for this".to_owned(),
+            "this host has no v1 controllers to take away; without those of v2: limits_without_delegated_controllers_nothing_starts of tests/vm".to_owned(),
         );
     };
     let run = bench.direct().wrapped(&["unshare", "-m", "sh", "-c", HIDE, &point]).sh("echo ran").finish();
@@ -160,7 +161,7 @@ fn start_is_refused(bench: &Bench, arm: Arm) -> Result<(), Fail> {
 /// Directly, members outlive the main process.
 fn members_stay(bench: &Bench) -> Result<(), Fail> {
     let mut run = bench.direct().probe("c_members", &["24"]).spawn()?;
-    require!(run.pump(Duration::from_secs(2), |run| run.ended.is_some())?, "main did not end");
+    require!(run.pump(pace::time(Duration::from_secs(2)), |run| run.ended.is_some())?, "main did not end");
     let left = proc::with_nonce(&run.nonce).len();
     require!(left > 0, "no member outlived the main process");
     Ok(())

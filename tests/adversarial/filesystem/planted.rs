@@ -11,7 +11,7 @@ use nix::unistd::mkfifo;
 
 use crate::harness::answers::watch;
 use crate::harness::{Arm, Bench, Case, Fail, broken, proc};
-use crate::support::{Server, wait_until};
+use crate::support::{Server, pace, wait_until};
 use crate::{ensure, require};
 
 pub fn cases() -> Vec<Case> {
@@ -159,7 +159,7 @@ fn nothing_planted_is_opened(bench: &Bench, arm: Arm) -> Result<(), Fail> {
     let expected = [("fifo", "ENXIO"), ("link", "ELOOP"), ("dangling", "ELOOP"), ("dir", "EISDIR")];
     for (name, errno) in expected {
         let mut run = bench.task(arm).reporting_to(yard.at(name)).sh("echo ran").spawn()?;
-        let ended = run.pump(Duration::from_secs(2), |run| run.ended.is_some())?;
+        let ended = run.pump(pace::time(Duration::from_secs(2)), |run| run.ended.is_some())?;
         ensure!(ended, "{name}: taskman waits for it");
         let done = run.finish()?;
         ensure!(done.code() == 125 && done.out.is_empty(), "{name}: exit {}, {:?}", done.code(), done.out);

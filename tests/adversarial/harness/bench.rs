@@ -14,6 +14,7 @@ use super::launch::Launch;
 use super::place::Place;
 use super::record::Record;
 use super::{mutant, payload, proc};
+use crate::support::pace;
 
 /// One per suite run; everything it hands out carries its nonce.
 pub struct Bench {
@@ -152,7 +153,7 @@ impl Bench {
 
     /// Waits until nothing that the suite started is left; a breach when something is there after `limit`.
     pub fn nothing_within(&self, limit: Duration) -> Result<Duration, Fail> {
-        let start = Instant::now();
+        let (start, limit) = (Instant::now(), pace::time(limit));
         loop {
             let left = self.survivors();
             if left.is_empty() {

@@ -9,6 +9,7 @@ use super::bench::Bench;
 use super::ledger::Ledger;
 use super::mutant;
 use super::record::{self, Outcome, Record};
+use crate::support::pace;
 
 /// One behaviour and its exact outcome.
 pub struct Case {
@@ -53,9 +54,9 @@ pub enum Arm {
 }
 
 impl Arm {
-    /// Races need many trials against the shipped binary, and few against one that should fall.
+    /// Races need many trials against the shipped binary, and few against one that should fall. A slow machine makes fewer.
     pub fn trials(self, contained: usize, mutant: usize) -> usize {
-        if self == Self::Contained { contained } else { mutant }
+        if self == Self::Contained { pace::count(contained) } else { mutant }
     }
 }
 
@@ -110,7 +111,8 @@ macro_rules! require {
 }
 
 impl Case {
-    /// The case as a test. `TASKMAN_ADV_ARMS=control` stops after the control arm, and says that it did.
+    /// The case as a test. `TASKMAN_ADV_ARMS=control` stops after the control arm, `TASKMAN_ADV_ARMS=contained` before the
+    /// mutation arms, and either is said.
     pub fn trial(self, bench: &'static Bench) -> Trial {
         let name = format!("{} (tier {}) {}", self.id, self.tier, self.what);
         Trial::ignorable_test(name, move || {
@@ -128,6 +130,9 @@ impl Case {
                 _ => Completion::Completed,
             };
             let failure = result.as_ref().err().cloned();
+            if let Some(why) = &failure {
+                println!("    {} FAILED: {why}", self.id);
+            }
             record.outcome = result.unwrap_or_else(Outcome::Failed);
             bench.keep(record);
             failure.map_or(Ok(completion), |why| Err(Failed::from(why)))
@@ -145,6 +150,7 @@ impl Case {
             canaries: 0,
             evidence: Vec::new(),
             mutations: Vec::new(),
+            skipped: &[],
             outcome: Outcome::Held,
             took: Duration::ZERO,
         }
@@ -170,7 +176,8 @@ impl Case {
         }
         println!("    control: works on this kernel");
         before.settle(bench).map_err(|e| format!("after the control arm {e}"))?;
-        if std::env::var("TASKMAN_ADV_ARMS").is_ok_and(|arms| arms == "control") {
+        let arms = std::env::var("TASKMAN_ADV_ARMS").unwrap_or_default();
+        if arms == "control" {
             return Ok(Outcome::Skipped("only the control arm was asked for".to_owned()));
         }
         let result = self.contained(bench, &before, record);
@@ -179,6 +186,11 @@ impl Case {
         println!("    contained: holds ({:.1} s)", start.elapsed().as_secs_f64());
         if self.defence.is_empty() {
             println!("    NO MUTATION ARM for {}", self.id);
+        }
+        if arms == "contained" {
+            record.skipped = self.defence;
+            println!("    MUTATION ARMS of {} not asked for: {}", self.id, self.defence.join(" and "));
+            return Ok(Outcome::Held);
         }
         for names in self.defence {
             bench.mutant()?;

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::bench::Bench;
 use super::{mutant, proc};
+use crate::support::pace;
 
 /// Named sets of things, each thing one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,7 +62,7 @@ impl Ledger {
     /// Compares with the host as it is now. The kernel frees some things late (a network namespace, a key), so a
     /// difference has two seconds to go away; what is still there then is a leak.
     pub fn settle(&self, bench: &Bench) -> Result<(), String> {
-        let deadline = Instant::now() + Duration::from_secs(2);
+        let deadline = Instant::now() + pace::time(Duration::from_secs(2));
         loop {
             let difference = self.difference(&Self::take(bench));
             if difference.is_empty() {

@@ -11,6 +11,7 @@ use nix::unistd::Pid;
 use super::bench::Bench;
 use super::{ledger, proc, sys};
 use crate::support::mutation;
+use crate::support::pace;
 
 /// Builds taskman with the `mutation` feature.
 pub fn build() -> Result<PathBuf, String> {
@@ -20,7 +21,7 @@ pub fn build() -> Result<PathBuf, String> {
 /// Ends and removes what an arm left, and only that: processes of this suite's groups, uids or nonce (by pidfd),
 /// its group directories, and IPC objects and files of its uids.
 pub fn sweep(bench: &Bench) {
-    let deadline = Instant::now() + Duration::from_secs(5);
+    let deadline = Instant::now() + pace::time(Duration::from_secs(5));
     loop {
         // At once for what is still in a task's group: a fork churn outruns any walk over pids.
         for dir in bench.place.task_dirs() {

@@ -16,6 +16,8 @@ pub struct Place {
     pub groups: Vec<PathBuf>,
     before: Vec<PathBuf>,
     private: bool,
+    /// Who was in a group that is not private before this run.
+    others: Vec<i32>,
 }
 
 /// The hierarchies taskman uses, with this process's own group in each: `(controllers, directory)`; v2 is `""`.
@@ -55,7 +57,8 @@ impl Place {
         });
         let before: Vec<PathBuf> = own.into_iter().map(|(_, dir)| dir).collect();
         if v2_only {
-            return Ok(Self { name, groups: before.clone(), before, private: false });
+            let others = members_of(&before[0]);
+            return Ok(Self { name, groups: before.clone(), before, private: false, others });
         }
         let mut groups = Vec::new();
         for dir in &before {
@@ -66,7 +69,7 @@ impl Place {
                 .map_err(|e| format!("join {}: {e}", group.display()))?;
             groups.push(group);
         }
-        Ok(Self { name, groups, before, private: true })
+        Ok(Self { name, groups, before, private: true, others: Vec::new() })
     }
 
     /// Goes back and removes the groups; what cannot be removed is said.
@@ -96,10 +99,12 @@ impl Place {
         self.groups.iter().flat_map(below).filter(|p| p.is_dir()).filter(is_task).collect()
     }
 
-    /// The processes in this run's own v2 group, which are the suite and what it has started directly; none where that group
-    /// is shared with others.
+    /// The processes in this run's own v2 group, which are the suite and what it has started directly. Where that group is
+    /// shared with others: those that came after them.
     pub fn members(&self) -> Vec<i32> {
-        if self.private { members_of(self.v2()) } else { Vec::new() }
+        let mut members = members_of(self.v2());
+        members.retain(|pid| !self.others.contains(pid) && !super::proc::is_kernel_thread(*pid));
+        members
     }
 
     /// Whether a process is inside one of this run's groups, at any depth.

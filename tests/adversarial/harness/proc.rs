@@ -56,7 +56,8 @@ pub fn children_of(pid: i32) -> Vec<Stat> {
 
 /// Whether the kernel says that a process is a thread of its own, which no payload can become.
 pub fn is_kernel_thread(pid: i32) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| status.contains("\nKthread:\t1\n"))
+    // PF_KTHREAD; the line of `status` that says so is not on every kernel.
+    stat_of(pid).is_some_and(|stat| stat.flags & 0x0020_0000 != 0)
 }
 
 /// Whether any of the four uids of a process, also of a zombie, lies in `range`.

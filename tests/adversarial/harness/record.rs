@@ -56,6 +56,8 @@ pub struct Record {
     pub evidence: Vec<String>,
     /// What was switched off, and what was then seen.
     pub mutations: Vec<(&'static str, String)>,
+    /// Mutation arms that were not asked for.
+    pub skipped: &'static [&'static str],
     pub outcome: Outcome,
     pub took: Duration,
 }

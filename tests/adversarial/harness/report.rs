@@ -9,6 +9,7 @@ use std::time::SystemTime;
 use super::place::own_groups;
 use super::record::{Outcome, Record};
 use crate::ids::{TIER_1, Tested};
+use crate::support::pace;
 
 /// The whole run, when it is over.
 pub struct Report<'a> {
@@ -51,6 +52,15 @@ impl Report<'_> {
             self.records.len(),
             self.cases
         );
+        let arms: usize = self.records.iter().map(|record| record.skipped.len()).sum();
+        if arms > 0 {
+            let _ = write!(text, ". NOT ASKED FOR: {arms} mutation arms");
+        }
+        if pace::slow() > 1 || pace::fewer() > 1 {
+            let (slow, fewer) = (pace::slow(), pace::fewer());
+            let _ =
+                write!(text, ". SLOW MACHINE: deadlines are multiplied by {slow}, trials of races divided by {fewer}");
+        }
         if self.records.len() < self.cases {
             text.push_str(". FILTERED RUN: the other cases were not asked for, and nothing is said about them");
         }
@@ -123,7 +133,9 @@ fn describe(page: &mut String, record: &Record) {
     for (names, seen) in &record.mutations {
         let _ = writeln!(page, "- mutation arm, without `{names}`: red, as it must be: {}", cut(&one_line(seen), 400));
     }
-    if *outcome == Outcome::Held && record.mutations.is_empty() {
+    if !record.skipped.is_empty() {
+        let _ = writeln!(page, "- mutation arm: not asked for (`{}`)", record.skipped.join("`, `"));
+    } else if *outcome == Outcome::Held && record.mutations.is_empty() {
         page.push_str("- mutation arm: none, for there is no single defence to switch off\n");
     }
     if *outcome == Outcome::Held {

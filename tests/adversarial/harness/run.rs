@@ -16,6 +16,7 @@ use nix::sys::signal::Signal;
 use super::case::{Fail, breach, broken};
 use super::done::{Done, cut};
 use super::{proc, sys};
+use crate::support::pace;
 
 /// Pids of children that a [`Run`] still waits for; the reaper of adopted orphans leaves them alone.
 static LIVE: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
@@ -141,7 +142,7 @@ impl Run {
             let text = run.out.text();
             text.split_inclusive('\n').any(|line| line.ends_with('\n') && line.contains(mark))
         };
-        if self.pump(PATIENCE, complete)? {
+        if self.pump(pace::time(PATIENCE), complete)? {
             return Ok(());
         }
         let (out, err) = (self.out.text(), self.err.text());
@@ -150,7 +151,7 @@ impl Run {
 
     /// Waits until `fact` holds on the host, looking again every millisecond while the output is read.
     pub fn wait_until(&mut self, timeout: Duration, mut fact: impl FnMut() -> bool) -> Result<bool, Fail> {
-        let deadline = Instant::now() + timeout;
+        let deadline = Instant::now() + pace::time(timeout);
         while Instant::now() < deadline {
             if fact() {
                 return Ok(true);
@@ -191,10 +192,11 @@ impl Run {
         self.group_of("")
     }
 
-    /// The task's control group in the hierarchy of `controller` (`""` for v2).
+    /// The task's control group in the hierarchy that has `controller`: version 2 (`""`), unless one of version 1 has it.
     pub fn group_of(&self, controller: &str) -> Option<PathBuf> {
         let own = super::place::own_groups();
-        let (_, base) = own.iter().find(|(c, _)| c.split(',').any(|c| c == controller))?;
+        let of = |wanted: &str| own.iter().find(|(c, _)| c.split(',').any(|c| c == wanted));
+        let (_, base) = of(controller).or_else(|| of(""))?;
         let init = self.init()?;
         let path = proc::cgroup_of(init).into_iter().find(|(c, _)| c.is_empty())?.1;
         let name = path.rsplit('/').next()?.to_owned();
@@ -209,6 +211,7 @@ impl Run {
 
     /// The same, where being late is a breach: not final although it should be.
     pub fn final_within(mut self, limit: Duration) -> Result<Done, Fail> {
+        let limit = pace::time(limit);
         self.pump(limit, |run| run.ended.is_some())?;
         if self.ended.is_none() {
             return Err(breach(format!("not final after {limit:?}; taskman says {:?}", cut(&self.err.text()))));
@@ -218,7 +221,7 @@ impl Run {
 
     /// Reads on until taskman is dead and both its streams are closed.
     pub fn finish(self) -> Result<Done, Fail> {
-        self.finish_within(PATIENCE)
+        self.finish_within(pace::time(PATIENCE))
     }
 
     /// The same with another deadline; past it the suite gives up, and says so.

@@ -5,6 +5,7 @@ use std::fs;
 use super::KINDS;
 use crate::harness::answers::{Answers, EVERYWHERE, watch};
 use crate::harness::{Arm, Bench, Case, Control, Fail, Launch, Run, broken, proc};
+use crate::support::pace;
 use crate::{ensure, require};
 
 pub fn cases() -> Vec<Case> {
@@ -148,7 +149,8 @@ fn init_attack(bench: &Bench, arm: Arm) -> Result<(), Fail> {
         Ok(())
     })?;
     let mut run = bench.task(arm).probe("n_init", &["1"]).with_stdin().spawn()?;
-    let ready = run.pump(std::time::Duration::from_secs(20), |run| run.out.text().contains("state ready"))?;
+    let ready =
+        run.pump(pace::time(std::time::Duration::from_secs(20)), |run| run.out.text().contains("state ready"))?;
     ensure!(ready, "the task did not survive its attack on init: {}", run.err.text());
     let init = run.init().ok_or_else(|| broken("no init"))?;
     let limits = limits_of(init)?;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 
 use crate::harness::{Arm, Bench, Case, Fail, broken, proc};
+use crate::support::pace;
 use crate::{ensure, require};
 
 pub fn cases() -> Vec<Case> {
@@ -90,7 +91,7 @@ fn no_namespace_stays(bench: &Bench, arm: Arm) -> Result<(), Fail> {
             bench.canary()?;
         }
         run.signal(if killed { Signal::SIGKILL } else { Signal::SIGTERM })?;
-        run.pump(Duration::from_secs(2), |run| run.ended.is_some())?;
+        run.pump(pace::time(Duration::from_secs(2)), |run| run.ended.is_some())?;
         // The report is the end: nothing may go on after it. After a kill the kernel has a second.
         let left = held_until(inode, if killed { Duration::from_secs(1) } else { Duration::ZERO });
         ensure!(left.is_empty(), "trial {trial}, killed {killed}: the namespace is held by {}", left.join(", "));

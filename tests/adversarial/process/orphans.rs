@@ -108,7 +108,8 @@ fn orphans_stay(bench: &Bench) -> Control {
 }
 
 fn orphans_are_reaped(bench: &Bench, arm: Arm) -> Result<(), Fail> {
-    let count = arm.trials(10_000, 1_000);
+    // The probe says so after each 500.
+    let count = arm.trials(10_000, 1_000).max(500);
     let mut run = bench.task(arm).opt("--grace", "1ms").probe("p_orphans", &[&count.to_string()]).spawn()?;
     if arm == Arm::Contained {
         run.wait_line("made 500")?;

@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 use taskman::proto::task_manager as pb;
 
 use crate::harness::{Arm, Bench, Case, Control, Fail, Run, broken, sys};
-use crate::support::{Server, rpc};
+use crate::support::{Server, pace, rpc};
 use crate::{ensure, require};
 
 pub fn cases() -> Vec<Case> {
@@ -55,7 +55,7 @@ impl Bystander {
 fn end(pid: i32) -> Result<(), Fail> {
     let fd = sys::pidfd_open(pid).map_err(|e| broken(format!("pidfd of {pid}: {e}")))?;
     sys::pidfd_kill(&fd, libc::SIGKILL).map_err(|e| broken(format!("kill {pid}: {e}")))?;
-    require!(sys::wait_readable(&fd, Duration::from_secs(2)), "{pid} does not die");
+    require!(sys::wait_readable(&fd, pace::time(Duration::from_secs(2))), "{pid} does not die");
     Ok(())
 }
 
@@ -107,7 +107,7 @@ fn bystander_is_left_alone(bench: &Bench, arm: Arm) -> Result<(), Fail> {
 
 /// The service remembers ended tasks, and the pids they had; a thousand late stops and signals reach nobody.
 fn stops_after_the_end(bench: &Bench) -> Result<(), Fail> {
-    const STOPS: usize = 1_000;
+    let stops = pace::count(1_000);
     let uids = bench.uid_range();
     let server = Server::configured(&format!("uid_range = \"{}:{}\"", uids.start, uids.end - uids.start));
     let task = server.task(&["--", "sh", "-c", "sleep 0.1; exit 7"]);
@@ -119,7 +119,7 @@ fn stops_after_the_end(bench: &Bench) -> Result<(), Fail> {
     let refused = rpc::on(async {
         let mut client = rpc::connect(&server, "client001").await;
         let mut refused = 0;
-        for _ in 0..STOPS {
+        for _ in 0..stops {
             let stop = pb::StopTaskRequest { task_id: task.clone(), grace: None };
             refused += usize::from(client.stop_task(stop).await.is_err());
         }
@@ -129,6 +129,6 @@ fn stops_after_the_end(bench: &Bench) -> Result<(), Fail> {
     });
     ensure!(refused == (0, false), "stops refused and a signal said to be delivered: {refused:?}");
     bystander.was_left_alone()?;
-    bench.note(format!("{STOPS} stops and a signal to an ended task of the service: 0 signals to the bystander"));
+    bench.note(format!("{stops} stops and a signal to an ended task of the service: 0 signals to the bystander"));
     Ok(())
 }

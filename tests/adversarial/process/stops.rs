@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 
 use crate::harness::{Arm, Bench, Case, Fail, Run, breach, broken, proc, sys};
+use crate::support::pace;
 use crate::{ensure, require};
 
 pub fn cases() -> Vec<Case> {
@@ -90,7 +91,7 @@ fn churn_is_stopped(bench: &Bench, arm: Arm) -> Result<(), Fail> {
         if trial % 4 == 3 {
             run.signal(Signal::SIGINT)?;
         }
-        run.pump(Duration::from_secs(2), |run| run.ended.is_some())?;
+        run.pump(pace::time(Duration::from_secs(2)), |run| run.ended.is_some())?;
         ensure!(run.ended.is_some(), "trial {trial}: not over 2 s after the stop: {}", bench.survivors().join(", "));
         let done = run.finish()?;
         slowest = slowest.max(done.ended - asked);
@@ -145,7 +146,7 @@ fn killed_at_grace(bench: &Bench, arm: Arm) -> Result<(), Fail> {
         if arm == Arm::Contained {
             bench.canary()?;
         }
-        let died = sys::wait_readable(&pidfd, Duration::from_millis(1_500)).then(|| asked.elapsed());
+        let died = sys::wait_readable(&pidfd, pace::time(Duration::from_millis(1_500))).then(|| asked.elapsed());
         ensure!(died.is_some(), "{signal}: still alive 1.5 s after the stop, with a grace of 1 s");
         let done = run.finish()?;
         let millis = died.unwrap_or_default().as_millis();
@@ -170,7 +171,7 @@ fn orphans_come_home(bench: &Bench) -> Result<(), Fail> {
     run.wait_line("ready")?;
     let orphans = proc::children_of(run.pid).len();
     run.signal(Signal::SIGKILL)?;
-    require!(run.pump(Duration::from_secs(1), |run| run.ended.is_some())?, "it did not die");
+    require!(run.pump(pace::time(Duration::from_secs(1)), |run| run.ended.is_some())?, "it did not die");
     let left = bench.ours().into_iter().filter(|pid| *pid != run.pid).count();
     require!(orphans == 3 && left == 3, "{orphans} orphans came home, {left} outlived it");
     Ok(())
@@ -200,7 +201,7 @@ fn queue_fills(bench: &Bench) -> Result<(), Fail> {
 fn full_queue_is_stopped(bench: &Bench, arm: Arm) -> Result<(), Fail> {
     let mut run = bench.task(arm).opt("--grace", "500ms").probe("p_queue", &["16", "6", "init"]).spawn()?;
     // Init empties its queue as fast as it is filled, or nearly so: whether it ever fills is the scheduler's doing.
-    let full = run.pump(Duration::from_secs(3), |run| run.out.text().contains("full"))?;
+    let full = run.pump(pace::time(Duration::from_secs(3)), |run| run.out.text().contains("full"))?;
     ensure!(run.ended.is_none(), "a forged signal ended the task");
     if arm == Arm::Contained {
         bench.canary()?;
@@ -222,7 +223,7 @@ fn full_queue_is_stopped(bench: &Bench, arm: Arm) -> Result<(), Fail> {
 
 fn stopped_at_any_moment(bench: &Bench, arm: Arm) -> Result<(), Fail> {
     let trials = arm.trials(300, 60) as u32;
-    let span = Duration::from_millis(20);
+    let span = pace::time(Duration::from_millis(20));
     let (mut asked_first, mut killed, mut slowest) = (0, 0, Duration::ZERO);
     for trial in 0..trials {
         let run = bench.task(arm).opt("--grace", "5ms").probe("contain_sigterm_ignore", &["5"]).spawn()?;
@@ -243,7 +244,7 @@ fn stopped_at_any_moment(bench: &Bench, arm: Arm) -> Result<(), Fail> {
             }
             (code, _) => return Err(breach(format!("trial {trial}: exit {code}: {}", done.err))),
         }
-        if arm == Arm::Contained && trial % 100 == 50 {
+        if arm == Arm::Contained && trial % 100 == (trials / 2).min(50) {
             bench.canary()?;
         }
     }

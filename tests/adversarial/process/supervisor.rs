@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 
 use crate::harness::{Arm, Bench, Case, Fail, breach, broken, proc, sys};
+use crate::support::pace;
 use crate::{ensure, require};
 
 /// How long anything may live after its supervisor was killed.
@@ -114,7 +115,7 @@ fn one_thread_starts_all(bench: &Bench, arm: Arm) -> Result<(), Fail> {
     let tasks = arm.trials(300, 3);
     for task in 0..tasks {
         let mut run = bench.task(arm).sh("echo ready; read go; exit 7").with_stdin().spawn()?;
-        let ready = run.pump(DEADLINE, |run| run.out.text().contains("ready") || run.ended.is_some())?;
+        let ready = run.pump(pace::time(DEADLINE), |run| run.out.text().contains("ready") || run.ended.is_some())?;
         require!(ready, "task {task} did not start");
         let threads = proc::status_of(run.pid).and_then(|s| s.get("Threads").cloned()).unwrap_or_default();
         if arm == Arm::Contained && task % 100 == 0 {
@@ -168,12 +169,12 @@ fn killed_while_it_starts(bench: &Bench, arm: Arm) -> Result<(), Fail> {
         run.signal(Signal::SIGKILL)?;
         let killed = Instant::now();
         orphaned += usize::from(!proc::of_uid_range(&bench.uid_range()).is_empty());
-        run.pump(DEADLINE, |run| run.ended.is_some())?;
+        run.pump(pace::time(DEADLINE), |run| run.ended.is_some())?;
         spoke += usize::from(run.out.text().contains("ready"));
         drop(run);
         bench.nothing_within(DEADLINE).map_err(|e| breach(format!("killed {delay:?} after its start: {e}")))?;
         slowest = slowest.max(killed.elapsed());
-        if arm == Arm::Contained && trial % 250 == 100 {
+        if arm == Arm::Contained && trial % 250 == (trials / 2).min(100) {
             bench.canary()?;
         }
     }
@@ -205,12 +206,12 @@ fn killed_at_any_moment(bench: &Bench, arm: Arm) -> Result<(), Fail> {
         std::thread::sleep(delay.saturating_sub(run.started.elapsed()));
         run.signal(Signal::SIGKILL)?;
         let killed = Instant::now();
-        run.pump(DEADLINE, |run| run.ended.is_some())?;
+        run.pump(pace::time(DEADLINE), |run| run.ended.is_some())?;
         before += usize::from(!run.out.text().contains("ready"));
         drop(run);
         bench.nothing_within(DEADLINE).map_err(|e| breach(format!("killed {delay:?} after its start: {e}")))?;
         slowest = slowest.max(killed.elapsed());
-        if arm == Arm::Contained && trial % 100 == 50 {
+        if arm == Arm::Contained && trial % 100 == (trials / 2).min(50) {
             bench.canary()?;
         }
     }

@@ -7,6 +7,7 @@ use nix::sys::signal::Signal;
 use nix::sys::statvfs::statvfs;
 
 use crate::harness::{Arm, Bench, Case, Fail, broken, proc};
+use crate::support::pace;
 use crate::{ensure, require};
 
 pub fn cases() -> Vec<Case> {
@@ -70,7 +71,7 @@ fn bomb_is_bounded(bench: &Bench, arm: Arm) -> Result<(), Fail> {
         let task = bench.task(arm).opt("--pids", PIDS.to_string()).opt("--grace", "20s");
         let mut run = task.probe("r_fork", &[kind, "150", "8"]).spawn()?;
         run.wait_line("made ")?;
-        let dir = run.group_of("pids").or_else(|| run.group()).ok_or_else(|| broken("no group"))?;
+        let dir = run.group_of("pids").ok_or_else(|| broken("no group"))?;
         let threads = || -> usize {
             let count = |pid| fs::read_dir(format!("/proc/{pid}/task")).map_or(0, |d| d.count());
             proc::of_uid_range(&bench.uid_range()).into_iter().map(count).sum()
@@ -84,7 +85,7 @@ fn bomb_is_bounded(bench: &Bench, arm: Arm) -> Result<(), Fail> {
         let text = run.out.text();
         let asked = Instant::now();
         run.stop_twice()?;
-        let over = run.pump(Duration::from_secs(1), |run| run.ended.is_some())?;
+        let over = run.pump(pace::time(Duration::from_secs(1)), |run| run.ended.is_some())?;
         let took = asked.elapsed();
         // Init is not charged to the payload: the group holds one more.
         ensure!(seen <= PIDS + 1, "{kind}: the host sees {seen} tasks with a limit of {PIDS}");
@@ -176,7 +177,7 @@ fn descriptors_are_bounded(bench: &Bench, arm: Arm) -> Result<(), Fail> {
     let task = bench.task(arm).opt("--nofile", NOFILE.to_string()).opt("--grace", "1ms");
     let mut run = task.probe("r_fds", &["500", &PROCESSES.to_string()]).spawn()?;
     let all = |run: &crate::harness::Run| run.out.text().lines().count() == PROCESSES;
-    require!(run.pump(Duration::from_secs(10), all)?, "only {:?}; {}", run.out.text(), run.err.text());
+    require!(run.pump(pace::time(Duration::from_secs(10)), all)?, "only {:?}; {}", run.out.text(), run.err.text());
     let count = |pid: i32| fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, |d| d.count());
     let most = proc::of_uid_range(&bench.uid_range()).into_iter().map(count).max().unwrap_or(0);
     let grown = file_nr() - before;
@@ -242,7 +243,7 @@ fn flood_is_bounded(bench: &Bench, arm: Arm) -> Result<(), Fail> {
         ensure!(done.reason()? == "output_limit" && done.code() == 137, "{}, exit {}", done.reason()?, done.code());
         ensure!(counted >= OUTPUT, "{kind}: the report counts {counted} bytes");
         ensure!(unread > 0 && peak < 10 * 1024, "{kind}: taskman grew from {unread} to {peak} KiB");
-        ensure!(done.took < Duration::from_secs(5), "{kind}: over only after {:?}", done.took);
+        ensure!(done.took < pace::time(Duration::from_secs(5)), "{kind}: over only after {:?}", done.took);
         ensure!(done.verdict()? == "proven", "{kind}: verdict {}", done.verdict()?);
     }
     Ok(())

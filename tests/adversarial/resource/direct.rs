@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::harness::{Arm, Bench, Case, Control, Fail, Run, broken, proc};
+use crate::support::pace;
 use crate::{ensure, require};
 
 pub fn cases() -> Vec<Case> {
@@ -21,7 +22,11 @@ pub fn cases() -> Vec<Case> {
 const MIB: u64 = 20;
 /// At this rate the read takes five seconds.
 const RATE: &str = "4M";
-const TIMEOUT: Duration = Duration::from_secs(1);
+/// Of the tasks.
+fn timeout() -> Duration {
+    pace::term(Duration::from_secs(1))
+}
+
 const LATE: Duration = Duration::from_secs(2);
 
 /// A file on the disk behind the suite's directory, in view of every task.
@@ -56,7 +61,7 @@ fn reads_past_the_cache(bench: &Bench) -> Control {
         let large = Large::make(bench)?;
         let path = large.0.display().to_string();
         let mut run = bench.direct().probe("r_direct", &[&path, &MIB.to_string()]).with_stdin().spawn()?;
-        run.pump(Duration::from_secs(20), |run| run.out.text().contains("read ") || run.ended.is_some())?;
+        run.pump(pace::time(Duration::from_secs(20)), |run| run.out.text().contains("read ") || run.ended.is_some())?;
         let (bytes, said) = (from_disk(run.pid), run.out.text());
         Ok((run, bytes, said))
     };
@@ -73,19 +78,19 @@ fn reads_past_the_cache(bench: &Bench) -> Control {
 
 fn killed_readers_end_at_once(bench: &Bench, arm: Arm) -> Result<(), Fail> {
     let _large = Large::make(bench)?;
-    let task = bench.task(arm).opt("--io-read-bps", RATE).opt("--timeout", format!("{}s", TIMEOUT.as_secs()));
+    let task = bench.task(arm).opt("--io-read-bps", RATE).opt("--timeout", format!("{}s", timeout().as_secs()));
     let mut run = task.probe("r_direct", &["/probe/large", &MIB.to_string()]).with_stdin().spawn()?;
     run.wait_line("reading")?;
     let payload = run.payload().ok_or_else(|| broken("no payload"))?;
     let asleep = || proc::stat_of(payload).is_some_and(|stat| stat.state == 'D');
-    require!(run.wait_until(TIMEOUT / 2, asleep)?, "the read can be interrupted, or is over");
+    require!(run.wait_until(timeout() / 2, asleep)?, "the read can be interrupted, or is over");
     if arm == Arm::Contained {
         bench.canary()?;
     }
-    let left = (run.started + TIMEOUT + LATE).saturating_duration_since(std::time::Instant::now());
+    let left = (run.started + timeout() + pace::time(LATE)).saturating_duration_since(std::time::Instant::now());
     let done = run.final_within(left)?;
     let seen = format!("{}, exit {}, {}, after {:?}", done.reason()?, done.code(), done.verdict()?, done.took);
     ensure!(done.reason()? == "wall_time" && done.code() == 124 && done.verdict()? == "proven", "{seen}");
-    bench.note(format!("{MIB} MiB at {RATE}/s with a timeout of {TIMEOUT:?}: over after {:?}", done.took));
+    bench.note(format!("{MIB} MiB at {RATE}/s with a timeout of {:?}: over after {:?}", timeout(), done.took));
     Ok(())
 }

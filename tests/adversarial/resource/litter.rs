@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::harness::ledger::Ledger;
 use crate::harness::{Arm, Bench, Case, Fail, breach};
+use crate::support::pace;
 use crate::{ensure, require};
 
 pub fn cases() -> Vec<Case> {
@@ -22,7 +23,7 @@ fn litter_stays(bench: &Bench) -> Result<(), Fail> {
     let before = Ledger::take(bench);
     let uid = bench.uid_range().start;
     let mut run = bench.direct().with_uid(uid).probe("x_litter", &[]).spawn()?;
-    run.pump(Duration::from_secs(2), |run| run.ended.is_some())?;
+    run.pump(pace::time(Duration::from_secs(2)), |run| run.ended.is_some())?;
     drop(run);
     let found = before.difference(&Ledger::take(bench));
     for kind in ["process", "sysv ipc", "file", "message queue", "key"] {

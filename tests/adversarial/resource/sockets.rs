@@ -5,6 +5,7 @@ use std::fs;
 use nix::sys::signal::Signal;
 
 use crate::harness::{Arm, Bench, Case, Fail};
+use crate::support::pace;
 use crate::{ensure, require};
 
 pub fn cases() -> Vec<Case> {
@@ -46,7 +47,9 @@ fn queues_are_bounded(bench: &Bench, arm: Arm) -> Result<(), Fail> {
         let task = bench.task(arm).opt("--memory", LIMIT.to_string()).opt("--timeout", "20s").opt("--grace", "1ms");
         // Several times the limit, if nothing bounded it: 800 queues of 200 KiB (udp) to 2.5 MiB (tcp).
         let mut run = task.probe("r_sockets", &[kind, "200", "4"]).spawn()?;
-        run.pump(std::time::Duration::from_secs(15), |run| run.out.text().contains("holds ") || run.ended.is_some())?;
+        run.pump(pace::time(std::time::Duration::from_secs(15)), |run| {
+            run.out.text().contains("holds ") || run.ended.is_some()
+        })?;
         let grown = held(protocol).saturating_sub(before);
         if arm == Arm::Contained {
             bench.canary()?;

@@ -8,6 +8,7 @@ use nix::sys::signal::Signal;
 
 use crate::harness::{Arm, Bench, Case, Control, Fail, broken, proc};
 use crate::support::Server;
+use crate::support::pace;
 use crate::{ensure, require};
 
 pub fn cases() -> Vec<Case> {
@@ -47,7 +48,7 @@ impl Frozen {
         fs::create_dir(&frozen.group).map_err(|e| broken(format!("mkdir {}: {e}", frozen.group.display())))?;
         write("cgroup.procs", &pid.to_string())?;
         write("freezer.state", "FROZEN")?;
-        let deadline = Instant::now() + Duration::from_secs(2);
+        let deadline = Instant::now() + pace::time(Duration::from_secs(2));
         while fs::read_to_string(frozen.group.join("freezer.state")).unwrap_or_default().trim() != "FROZEN" {
             require!(Instant::now() < deadline, "the freezer does not freeze");
             nix::poll::poll(&mut [], 1u8).ok();
@@ -64,7 +65,7 @@ impl Frozen {
 impl Drop for Frozen {
     fn drop(&mut self) {
         let _ = fs::write(self.group.join("freezer.state"), "THAWED");
-        let deadline = Instant::now() + Duration::from_secs(2);
+        let deadline = Instant::now() + pace::time(Duration::from_secs(2));
         while fs::remove_dir(&self.group).is_err() && Instant::now() < deadline {
             nix::poll::poll(&mut [], 1u8).ok();
         }
@@ -80,7 +81,10 @@ fn freezing_defies_killing(bench: &Bench) -> Control {
         run.pump(Duration::from_millis(300), |run| run.ended.is_some())?;
         let defied = frozen.lives();
         drop(frozen);
-        require!(run.pump(Duration::from_secs(1), |run| run.ended.is_some())?, "it did not die when it was let go");
+        require!(
+            run.pump(pace::time(Duration::from_secs(1)), |run| run.ended.is_some())?,
+            "it did not die when it was let go"
+        );
         Ok(Some(defied))
     };
     match look() {
@@ -174,7 +178,10 @@ fn daemon_goes_on(bench: &Bench) -> Result<(), Fail> {
     ensure!(final_after <= LIMIT, "not final {final_after:?} after the stop: {last:#}");
     ensure!(last["outcome"]["reason"] == "stopped", "ended as {last:#}");
     ensure!(last["containment"]["verdict"] == "violated", "verdict {}", last["containment"]["verdict"]);
-    ensure!(answered < LIMIT && slowest < Duration::from_secs(2), "answers took {answered:?} and {slowest:?}");
+    ensure!(
+        answered < LIMIT && slowest < pace::time(Duration::from_secs(2)),
+        "answers took {answered:?} and {slowest:?}"
+    );
     ensure!(running == "JOB_STATUS_STARTED", "the other task is {running}");
     drop(server);
     // What the server could not remove, the next start sweeps.

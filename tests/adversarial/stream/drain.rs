@@ -6,6 +6,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
 use crate::harness::{Arm, Bench, Case, Control, Fail, broken, proc};
+use crate::support::pace;
 use crate::{ensure, require};
 
 pub fn cases() -> Vec<Case> {
@@ -72,7 +73,7 @@ fn overflow_is_told_late(bench: &Bench, arm: Arm) -> Result<(), Fail> {
     let run = task.command("/usr/bin/head", long()).spawn()?;
     run.out.shrink()?;
     std::thread::sleep(Duration::from_millis(300));
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + pace::time(Duration::from_secs(10));
     while !proc::of_uid_range(&bench.uid_range()).is_empty() {
         require!(Instant::now() < deadline, "the task has not ended");
         std::thread::sleep(Duration::from_millis(20));
@@ -86,9 +87,9 @@ fn overflow_is_told_late(bench: &Bench, arm: Arm) -> Result<(), Fail> {
 }
 
 fn overflow_is_told(bench: &Bench, arm: Arm) -> Result<(), Fail> {
-    const RUNS: usize = 50;
+    let runs = pace::count(50);
     overflow_is_told_late(bench, arm)?;
-    for run in 0..RUNS {
+    for run in 0..runs {
         let done = bench.task(arm).opt("--output-limit", "10").command("/usr/bin/printf", PRINTF).finish()?;
         ensure!(done.report.is_some(), "run {run}: no report, exit {}: {}", done.code(), done.err);
         let (reason, verdict) = (done.reason()?, done.verdict()?);
@@ -99,7 +100,7 @@ fn overflow_is_told(bench: &Bench, arm: Arm) -> Result<(), Fail> {
             bench.canary()?;
         }
     }
-    bench.note(format!("{RUNS} runs, each told as output_limit with its 10 bytes"));
+    bench.note(format!("{runs} runs, each told as output_limit with its 10 bytes"));
     Ok(())
 }
 
@@ -137,12 +138,12 @@ fn the_pipe_stays_open(bench: &Bench) -> Result<(), Fail> {
     // Named from inside the directory, for the same length.
     let wrap = ["sh", "-c", r#"cd "$0" && exec "$@""#, &listener.dir.display().to_string()];
     let mut run = bench.direct().wrapped(&wrap).probe("r_handout", &["s"]).spawn()?;
-    run.pump(Duration::from_secs(5), |run| run.ended.is_some())?;
+    run.pump(pace::time(Duration::from_secs(5)), |run| run.ended.is_some())?;
     run.pump(Duration::from_millis(200), |run| run.out.eof.is_some())?;
     let (ended, eof, said) = (run.ended.is_some(), run.out.eof.is_some(), run.out.text());
     require!(ended && !eof && said == "sent\n", "ended {ended}, end of file {eof}, said {said:?}");
     drop(listener);
-    let eof = run.pump(Duration::from_secs(1), |run| run.out.eof.is_some())?;
+    let eof = run.pump(pace::time(Duration::from_secs(1)), |run| run.out.eof.is_some())?;
     require!(eof, "the pipe outlives the listener");
     Ok(())
 }
@@ -197,11 +198,11 @@ fn the_file_stays(bench: &Bench) -> Control {
         let before = shared_memory();
         let mut run = bench.direct().probe("r_cycle", &["/dev/shm", &FILE_MIB.to_string()]).spawn()?;
         // Its end of file is in the cycle too, and not waited for.
-        run.pump(Duration::from_secs(5), |run| run.ended.is_some())?;
+        run.pump(pace::time(Duration::from_secs(5)), |run| run.ended.is_some())?;
         require!(run.ended.is_some() && run.out.text() == "sent\n", "said {:?}", run.out.text());
         let stayed = file_stays(before);
         drop(UnixStream::pair());
-        require!(file_stays(before) < COLLECTED, "closing a socket did not free the file");
+        require!(file_stays(before) < pace::time(COLLECTED), "closing a socket did not free the file");
         Ok(stayed)
     };
     let mut longest = Duration::ZERO;
@@ -231,7 +232,10 @@ fn messages_are_collected(bench: &Bench, arm: Arm) -> Result<(), Fail> {
         let seen = format!("trial {trial}: {}, exit {}, {}", done.reason()?, done.code(), done.verdict()?);
         ensure!(done.reason()? == "exit" && done.code() == 0 && done.verdict()? == "proven", "{seen}");
         ensure!(done.out == "sent\n", "{seen}: {:?}", done.out);
-        ensure!(stayed < COLLECTED, "{seen}: {FILE_MIB} MiB of the task's file are there {stayed:?} after its end");
+        ensure!(
+            stayed < pace::time(COLLECTED),
+            "{seen}: {FILE_MIB} MiB of the task's file are there {stayed:?} after its end"
+        );
         if arm == Arm::Contained && trial == 0 {
             bench.canary()?;
         }

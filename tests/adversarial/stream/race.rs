@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::harness::{Arm, Bench, Case, Fail};
+use crate::support::pace;
 use crate::{ensure, require};
 
 pub fn cases() -> Vec<Case> {
@@ -26,13 +27,17 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-const TIMEOUT: Duration = Duration::from_millis(1_500);
+/// Of the tasks.
+fn timeout() -> Duration {
+    pace::term(Duration::from_millis(1_500))
+}
+
 const LATE: Duration = Duration::from_millis(1_000);
 
 /// Without taskman: a pump that believes poll is blocked on this kernel, and stays so.
 fn believer_blocks(bench: &Bench, probe: &str) -> Result<(), Fail> {
     let mut run = bench.direct().probe(probe, &["control"]).spawn()?;
-    let stuck = run.pump(Duration::from_secs(8), |run| run.out.text().contains("stuck\n"))?;
+    let stuck = run.pump(pace::time(Duration::from_secs(8)), |run| run.out.text().contains("stuck\n"))?;
     require!(stuck, "the race was never won: {:?}", run.out.text());
     Ok(())
 }
@@ -42,12 +47,12 @@ fn launcher_goes_on(bench: &Bench, arm: Arm, probe: &str) -> Result<(), Fail> {
     let mut tries = 0;
     for trial in 0..trials {
         let task = bench.task(arm).wrapped(&["sh", "-c", r#"exec "$@" < /dev/zero"#, "sh"]);
-        let task = task.opt("--timeout", format!("{}ms", TIMEOUT.as_millis()));
+        let task = task.opt("--timeout", format!("{}ms", timeout().as_millis()));
         let run = task.probe(probe, &["attack"]).spawn()?;
         if arm == Arm::Contained {
             bench.canary()?;
         }
-        let done = run.final_within(TIMEOUT + LATE)?;
+        let done = run.final_within(timeout() + LATE)?;
         let (reason, verdict) = (done.reason()?, done.verdict()?);
         let seen = format!("trial {trial}: {reason}, exit {}, {verdict}, after {:?}", done.code(), done.took);
         ensure!(reason == "wall_time" && done.code() == 124 && verdict == "proven", "{seen}");

@@ -12,6 +12,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::{mkfifo, read, write};
 
 use crate::harness::{Arm, Bench, Case, Control, Fail, Run, broken, proc};
+use crate::support::pace;
 use crate::{ensure, require};
 
 pub fn cases() -> Vec<Case> {
@@ -43,7 +44,11 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-const TIMEOUT: Duration = Duration::from_millis(1_000);
+/// Of the tasks.
+fn timeout() -> Duration {
+    pace::term(Duration::from_secs(1))
+}
+
 const LATE: Duration = Duration::from_millis(700);
 /// Long enough for a launcher to go back to sleep, so that the next byte or page wakes all of them at once.
 const GAP: Duration = Duration::from_micros(500);
@@ -102,13 +107,13 @@ fn writer_blocks(bench: &Bench) -> Control {
 
 fn timeout_holds(bench: &Bench, arm: Arm, kinds: &[&str]) -> Result<(), Fail> {
     let fifo = Fifo::make(bench)?;
-    let task = || bench.task(arm).opt("--timeout", format!("{}ms", TIMEOUT.as_millis()));
+    let task = || bench.task(arm).opt("--timeout", format!("{}ms", timeout().as_millis()));
     let mut runs = kinds.iter().map(|kind| fifo.flood(task(), kind)).collect::<Result<Vec<_>, Fail>>()?;
     let started = Instant::now();
     // A page at a time: each makes room for one write, and tells all who wait for it. The reader stops for good when a
     // launcher has walked into the trap, or when the timeout is near.
     let (mut pages, mut trapped) = (0, false);
-    while started.elapsed() < TIMEOUT.mul_f32(0.6) && !trapped {
+    while started.elapsed() < timeout().mul_f32(0.6) && !trapped {
         pages += usize::from(fifo.read(4096) > 0);
         std::thread::sleep(GAP);
         trapped = runs.iter().any(|run| is_in(run.pid, libc::SYS_write));
@@ -117,7 +122,7 @@ fn timeout_holds(bench: &Bench, arm: Arm, kinds: &[&str]) -> Result<(), Fail> {
     if arm == Arm::Contained {
         bench.canary()?;
     }
-    let left = (started + TIMEOUT + LATE).saturating_duration_since(Instant::now());
+    let left = (started + timeout() + pace::time(LATE)).saturating_duration_since(Instant::now());
     let range = bench.uid_range();
     let over = runs[0].wait_until(left, || proc::of_uid_range(&range).is_empty())?;
     let alive: Vec<String> = proc::of_uid_range(&range).into_iter().map(proc::describe).collect();
@@ -125,7 +130,7 @@ fn timeout_holds(bench: &Bench, arm: Arm, kinds: &[&str]) -> Result<(), Fail> {
     // One launcher is told to stop, and waits for no reader; with two the reader goes on, and the rest is delivered.
     if let [run] = &mut runs[..] {
         run.signal(Signal::SIGTERM)?;
-        let ended = run.pump(Duration::from_secs(1), |run| run.ended.is_some())?;
+        let ended = run.pump(pace::time(Duration::from_secs(1)), |run| run.ended.is_some())?;
         ensure!(ended, "not final 1 s after a stop, while the reader stalls");
     }
     for run in &mut runs {
@@ -162,7 +167,7 @@ fn reader_blocks(bench: &Bench) -> Control {
 
 fn thief_delays_nothing(bench: &Bench, arm: Arm) -> Result<(), Fail> {
     let fifo = Fifo::make(bench)?;
-    let task = || bench.task(arm).opt("--timeout", format!("{}ms", TIMEOUT.as_millis()));
+    let task = || bench.task(arm).opt("--timeout", format!("{}ms", timeout().as_millis()));
     let start = || reads_from(&fifo, task()).probe("r_block", &["sleep", "10"]).spawn();
     let mut runs = [start()?, start()?];
     for run in &mut runs {
@@ -170,7 +175,7 @@ fn thief_delays_nothing(bench: &Bench, arm: Arm) -> Result<(), Fail> {
     }
     // A byte at a time: each wakes both, and one of them takes it.
     let (mut bytes, mut trapped) = (0, false);
-    while runs[0].started.elapsed() < TIMEOUT.mul_f32(0.6) && !trapped {
+    while runs[0].started.elapsed() < timeout().mul_f32(0.6) && !trapped {
         bytes += write(&fifo.reader, b"x").unwrap_or(0);
         std::thread::sleep(GAP);
         trapped = runs.iter().any(|run| is_in(run.pid, libc::SYS_read));
@@ -180,7 +185,7 @@ fn thief_delays_nothing(bench: &Bench, arm: Arm) -> Result<(), Fail> {
         bench.canary()?;
     }
     for run in runs {
-        let left = (run.started + TIMEOUT + LATE).saturating_duration_since(Instant::now());
+        let left = (run.started + timeout() + pace::time(LATE)).saturating_duration_since(Instant::now());
         let done = run.final_within(left)?;
         let seen = format!("{}, exit {}, {}", done.reason()?, done.code(), done.verdict()?);
         ensure!(done.reason()? == "wall_time" && done.code() == 124 && done.verdict()? == "proven", "{seen}");

@@ -93,9 +93,9 @@ impl Machine {
         (code.unwrap_or_else(|why| self.gave_up(&format!("{script}\n{text}{why}"))), text)
     }
 
-    /// Runs a script, shows each line as it comes, and returns the code.
-    pub fn show_within(&mut self, script: &str, limit: Duration) -> i32 {
-        let code = self.port.run(script, limit, |line| println!("    {line}"));
+    /// Runs a script, gives each line to `each` as it comes, and returns the code.
+    pub fn watch_within(&mut self, script: &str, limit: Duration, each: impl FnMut(&str)) -> i32 {
+        let code = self.port.run(script, limit, each);
         code.unwrap_or_else(|why| self.gave_up(&format!("{script}\n{why}")))
     }
 

@@ -1,0 +1,140 @@
+//! With what is shipped, a task in a container is contained as one on the host is, below the container's own group and limit.
+
+use std::process::Stdio;
+
+use crate::container::{Container, Runtime};
+use crate::findings::Examination;
+use crate::support::{Process, wait_until};
+
+/// A run whose report is the last line.
+const RUN: &str = "taskman run --report /tmp/report.json";
+
+#[test]
+fn the_doctor_passes_with_the_shipped_options_and_says_what_a_container_takes() {
+    for runtime in Runtime::BOTH {
+        let ended = Container::new(runtime).run("exec taskman doctor --output json");
+        assert_eq!(ended.status.code(), Some(0), "{runtime:?}: {ended:?}");
+        let examination = Examination::of(&ended);
+        assert!(examination.starts());
+        assert!(examination.with_status("missing").is_empty(), "{ended:?}");
+        for name in ["capabilities", "system calls", "cgroups", "cgroup access", "user namespace", "security module"] {
+            assert_eq!(examination.finding(name)["status"], "ok", "{runtime:?} {name}: {ended:?}");
+        }
+        let reduced = examination.with_status("reduced");
+        for name in ["container", "auditor", "limit io"] {
+            assert!(reduced.contains(&name), "{runtime:?} {name}: {ended:?}");
+        }
+        let seen = examination.finding("container")["seen"].as_str().unwrap();
+        assert!(seen.starts_with("yes: ") && seen.ends_with("pid, cgroup"), "{seen}");
+    }
+}
+
+#[test]
+fn a_task_is_proven_contained_and_its_groups_are_below_the_containers() {
+    for runtime in Runtime::BOTH {
+        let script = format!("{RUN} -- cat; code=$?; cat /tmp/report.json; exit $code");
+        let mut running = Container::new(runtime).start(&script, Stdio::piped());
+        let group = format!("/{}", running.container.name);
+        running.started().take_stdin();
+        running.started().send(b"ready\n");
+        assert_eq!(running.started().line(), "ready", "{runtime:?}");
+        let of_task = |process: &Process| {
+            let groups = std::fs::read_to_string(process.path("cgroup")).unwrap_or_default();
+            groups.contains(&group) && groups.contains("/taskman-run-") && process.status("Name") == "cat"
+        };
+        let payload = wait_until("the payload is seen from the host", || Process::all().into_iter().find(of_task));
+        let groups = payload.read("cgroup");
+        for line in groups.lines() {
+            let (_, rest) = line.split_once(':').unwrap();
+            let (controllers, path) = rest.split_once(':').unwrap();
+            let below = path.strip_prefix(&group).unwrap_or_else(|| panic!("{runtime:?}: outside of {group}: {line}"));
+            let used = ["", "memory", "cpu", "pids", "blkio"];
+            if controllers.split(',').any(|name| used.contains(&name)) {
+                assert!(below.starts_with("/taskman-run-"), "{runtime:?}: {line}");
+            }
+        }
+        let name = running.container.name.clone();
+        let ended = running.end();
+        assert_eq!(ended.status.code(), Some(0), "{runtime:?}: {ended:?}");
+        ended.assert_proven();
+        assert_eq!(ended.report()["reduced"], serde_json::json!([]), "{runtime:?}");
+        let left = crate::groups::Hierarchies::detect().left(&name);
+        assert!(left.is_empty(), "{runtime:?}: {left:?}");
+    }
+}
+
+#[test]
+fn the_task_inside_has_no_more_than_one_on_the_host() {
+    for runtime in Runtime::BOTH {
+        let look = "id -u; hostname; grep -cE '^(Cap(Inh|Prm|Eff|Bnd|Amb):\\s0+|NoNewPrivs:\\s1|Seccomp:\\s2)$' /proc/self/status; \
+                    cut -d: -f3 /proc/self/cgroup | sort -u; ls /proc/sys 2>&1; cat /proc/net/route | wc -l; ps -e -o pid= | wc -l";
+        let ended = Container::new(runtime).run(&format!("{RUN} -- sh -c \"{look}\"; cat /tmp/report.json"));
+        ended.assert_proven();
+        let text = ended.text();
+        let lines: Vec<&str> = text.lines().collect();
+        let uid: u32 = lines[0].parse().unwrap_or_else(|_| panic!("{runtime:?}: {ended:?}"));
+        assert!((1_920_000_000..1_920_001_024).contains(&uid), "{runtime:?}: {uid}");
+        assert_eq!(lines[1..4], ["taskman", "7", "/"], "{runtime:?}: {ended:?}");
+        // An empty directory, a network of its own without a route, and its own processes.
+        assert_eq!(lines[4], "1", "{runtime:?}: {ended:?}");
+        assert!(lines[5].trim().parse::<u32>().unwrap() <= 5, "{runtime:?}: {ended:?}");
+    }
+}
+
+#[test]
+fn the_containers_memory_limit_holds_for_its_tasks_and_kills_them_first() {
+    for runtime in Runtime::BOTH {
+        let container = Container::new(runtime).with(|config| {
+            config["linux"]["resources"]["memory"]["limit"] = (128u64 << 20).into();
+        });
+        // More than the container has, less than the task may: whoever dies, it is not taskman.
+        let take = "python3 -c 'x = bytearray(400 << 20)'";
+        let ended = container.run(&format!("{RUN} --memory 512M -- {take}; code=$?; cat /tmp/report.json; exit $code"));
+        ended.assert_outcome(137, "signaled", "SIGKILL", "oom");
+        let peak = ended.number("/usage/memory_peak_bytes");
+        // The kernel counts what it is about to give before it asks the groups above.
+        assert!(peak <= 129 << 20, "{runtime:?}: {peak}");
+        let detail = ended.report()["outcome"]["detail"].as_str().unwrap();
+        assert!(detail.contains("a group above it"), "{runtime:?}: {detail}");
+    }
+}
+
+#[test]
+fn each_limit_of_a_task_holds_inside() {
+    let spin = "sh -c 'while :; do :; done'";
+    let runs = [
+        ("--timeout 500ms", "sleep 60", "124 wall_time"),
+        ("--cpu-time 300ms", spin, "124 cpu_time"),
+        ("--output-limit 64K", "head -c 1M /dev/zero", "137 output_limit"),
+        ("--memory 32M", "python3 -c 'x = bytearray(100 << 20)'", "137 oom"),
+        ("--pids 4", "sh -c 'sleep 9 & sleep 9 & sleep 9 & sleep 9 & wait'", "2 exit"),
+        ("--nofile 16", "python3 -c 'f = [open(\"/dev/null\") for _ in range(16)]'", "1 exit"),
+        ("--fsize 64K", "head -c 1M /dev/zero >/task/f", "153 signal"),
+        ("--disk 1M", "sh -c 'head -c 2M /dev/zero >/task/f'", "1 exit"),
+    ];
+    let script: String = runs
+        .iter()
+        .map(|(options, command, _)| {
+            // What is redirected is redirected inside.
+            let command = if command.contains('>') && !command.starts_with("sh") {
+                format!("sh -c 'exec {command}'")
+            } else {
+                (*command).to_owned()
+            };
+            format!(
+                "{RUN} {options} -- {command} >/dev/null 2>&1; code=$?; \
+                 echo $code $(grep -o '\"reason\":\"[a-z_]*\"' /tmp/report.json | cut -d'\"' -f4) \
+                 $(grep -o '\"verdict\":\"[a-z]*\"' /tmp/report.json | cut -d'\"' -f4)\n"
+            )
+        })
+        .collect();
+    for runtime in Runtime::BOTH {
+        let ended = Container::new(runtime).run(&script);
+        let text = ended.text();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), runs.len(), "{runtime:?}: {ended:?}");
+        for (line, (options, _, wanted)) in lines.iter().zip(&runs) {
+            assert_eq!(*line, format!("{wanted} proven"), "{runtime:?} {options}: {ended:?}");
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! `taskman-server` in a container: start, stream, stop, and an auditor that says what it does not hear and finds all the same.
+
+use crate::container::{Container, Runtime, UIDS};
+use crate::support::Ended;
+
+/// Starts the server and waits until it answers.
+fn server(then: &str) -> String {
+    format!(
+        r#"
+set -e
+ip link set lo up
+mkdir -m 700 /tmp/state
+printf 'uid_range = "{UIDS}"\n[audit]\nscan = "60s"\n' >/tmp/server.toml
+taskman-server --dev --config /tmp/server.toml --state-dir /tmp/state >/tmp/log 2>&1 & server=$!
+export TASKMAN_CERTS=/tmp/state/certs
+admin() {{ taskman "$@" --user-id admin; }}
+until admin health >/dev/null 2>&1; do kill -0 $server || {{ cat /tmp/log >&2; exit 1; }}; sleep 0.05; done
+export TASKMAN_USER_ID=client001
+{then}
+kill -TERM $server
+wait $server && echo "server ended"
+"#
+    )
+}
+
+#[track_caller]
+fn ok(runtime: Runtime, ended: &Ended) -> String {
+    assert_eq!(ended.status.code(), Some(0), "{runtime:?}: {ended:?}");
+    ended.text()
+}
+
+#[test]
+fn the_server_starts_streams_and_stops_tasks() {
+    let script = server(
+        r#"
+taskman start --follow -- sh -c 'echo hello; exit 3' || echo "code $?"
+id=$(taskman start --output json -- sh -c 'echo up; sleep 600' | grep -oE '[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}' | head -1)
+until taskman stream --no-follow "$id" | grep -q up; do sleep 0.05; done
+taskman stop --grace 1s "$id" >/dev/null
+taskman wait "$id" || echo "stopped $?"
+taskman list --output json | tr ',' '\n' | grep '"verdict"'
+"#,
+    );
+    for runtime in Runtime::BOTH {
+        let text = ok(runtime, &Container::new(runtime).run(&script));
+        assert!(text.contains("hello\n") && text.contains("code 3\n"), "{runtime:?}: {text}");
+        assert!(text.contains("stopped 143\n") && text.ends_with("server ended\n"), "{runtime:?}: {text}");
+        assert_eq!(text.matches(r#""verdict":"proven""#).count(), 2, "{runtime:?}: {text}");
+    }
+}
+
+#[test]
+fn the_auditor_says_what_it_does_not_hear_scans_sooner_and_finds_an_escape() {
+    let script = server(
+        r#"
+admin health --output json
+setpriv --reuid 1920000007 --regid 1920000007 --clear-groups sleep 600 & stray=$!
+begun=$(date +%s%N)
+while kill -0 $stray 2>/dev/null; do sleep 0.02; done
+echo "killed after $(( ($(date +%s%N) - begun) / 1000000 )) ms"
+until admin health | grep -q quarantined; do sleep 0.05; done
+taskman start -- true 2>&1 || echo "refused $?"
+"#,
+    );
+    for runtime in Runtime::BOTH {
+        let text = ok(runtime, &Container::new(runtime).run(&script));
+        let said = "watching without events: listen the proc connector: EPERM";
+        assert!(text.contains(said) && text.contains("scanning every 1s instead"), "{runtime:?}: {text}");
+        assert!(!text.contains("fanotify") && !text.contains("CAP_SYS_PTRACE"), "{runtime:?}: {text}");
+        let killed = text.lines().find_map(|line| line.strip_prefix("killed after ")?.strip_suffix(" ms"));
+        let killed: u64 = killed.unwrap_or_else(|| panic!("{runtime:?}: {text}")).parse().unwrap();
+        // A second between two scans, and time for an emulated machine; without the sooner scans it would be up to sixty.
+        assert!(killed < 20_000, "{runtime:?}: {killed} ms");
+        assert!(text.contains("quarantined") && text.contains("refused "), "{runtime:?}: {text}");
+    }
+}
+
+#[test]
+fn a_server_that_was_killed_with_its_container_leaves_nothing_and_starts_again() {
+    let script = server(
+        r#"
+taskman start -- sleep 600 >/dev/null
+kill -KILL $server
+wait $server || true
+taskman-server --dev --config /tmp/server.toml --state-dir /tmp/state >>/tmp/log 2>&1 & server=$!
+until admin health >/dev/null 2>&1; do kill -0 $server || { cat /tmp/log >&2; exit 1; }; sleep 0.05; done
+taskman list --all --output json 2>/dev/null | tr ',' '\n' | grep -c server_lost || true
+admin health --verify-clean >/dev/null && echo clean
+taskman start --follow -- echo again
+"#,
+    );
+    for runtime in Runtime::BOTH {
+        let text = ok(runtime, &Container::new(runtime).run(&script));
+        assert!(text.contains("clean\n") && text.contains("again\n"), "{runtime:?}: {text}");
+    }
+}
