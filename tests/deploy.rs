@@ -63,3 +63,65 @@ fn every_alert_has_a_severity_a_test_and_a_runbook_that_exists() {
         assert!(runbook.starts_with("runbooks/") && !read(runbook).is_empty(), "{name}: {runbook:?} is no runbook");
     }
 }
+
+/// The values of a setting in a unit, one after the other.
+fn settings<'a>(unit: &'a str, name: &str) -> Vec<&'a str> {
+    unit.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('=')).collect()
+}
+
+#[test]
+fn the_units_fit_the_program_and_their_page_explains_them() {
+    let (unit, page) = (read("deploy/systemd/taskman.service"), read("docs/systemd.md"));
+    let config = taskman::config::Config::print_default();
+    let default = |key: &str| {
+        let line = config.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(" = "));
+        line.unwrap_or_else(|| panic!("no {key}")).trim_matches('"').to_owned()
+    };
+    let account = read("deploy/systemd/taskman.sysusers");
+    assert!(account.contains(&format!("\nu taskman {} ", default("server_uid"))), "{account}");
+    let state = default("state_dir");
+    assert_eq!(settings(&unit, "StateDirectory"), [state.strip_prefix("/var/lib/").unwrap()]);
+    assert!(read("deploy/systemd/taskman.tmpfiles").contains(&format!("\nd {state} 0711 root root -\n")));
+    let audit = read("deploy/systemd/taskman-audit.service");
+    assert!(
+        audit.contains(&format!("ConditionPathExists={state}/instance"))
+            && audit.contains(&format!("--state-dir {state} "))
+    );
+
+    let granted = settings(&unit, "CapabilityBoundingSet").join(" ");
+    let granted: BTreeSet<&str> = granted.split(' ').collect();
+    for (name, _, what) in taskman::doctor::CAPABILITIES {
+        assert!(granted.contains(name), "{name}, to {what}, is not granted by the unit");
+    }
+
+    // The launcher's bounds one after the other: recording, a lost server's tasks, the auditor's farewell.
+    let seconds = |text: &str| text.trim_end_matches('s').parse::<u64>().unwrap();
+    let shutdown = seconds(&default("shutdown"));
+    assert!(
+        unit.contains(&format!("stop.shutdown ({shutdown}s) and 29s"))
+            && page.contains("`stop.shutdown` and 29 seconds")
+    );
+    assert!(seconds(settings(&unit, "TimeoutStopSec")[0]) > shutdown + 29);
+
+    let (set, left_out) = unit.split_once("# Left out, and why:").unwrap();
+    let named = |text: &str| {
+        let is_setting = |word: &&str| word.len() > 3 && word.chars().skip(1).any(char::is_uppercase);
+        let words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
+        words
+            .filter(is_setting)
+            .filter(|word| word.chars().next().unwrap().is_uppercase() && !word.contains('_'))
+            .map(str::to_owned)
+            .collect::<BTreeSet<_>>()
+    };
+    let left_out: BTreeSet<String> = left_out
+        .lines()
+        .filter(|line| line.starts_with("#   "))
+        .flat_map(named)
+        .filter(|word| word.contains(|c: char| c.is_lowercase()))
+        .collect();
+    assert!(left_out.len() >= 15, "only {left_out:?} were found");
+    for setting in &left_out {
+        assert!(page.contains(&format!("`{setting}`")), "docs/systemd.md does not explain why {setting} is left out");
+        assert!(settings(set, setting).is_empty(), "{setting} is set, and said to be left out");
+    }
+}
