@@ -8,6 +8,7 @@ mod container;
 mod guest;
 mod limits;
 mod machine;
+mod package;
 mod plain;
 mod small;
 mod suites;
@@ -32,6 +33,7 @@ fn main() -> std::process::ExitCode {
         x32::cases(),
         suites::cases(),
         unit::cases(),
+        package::cases(),
         container::cases(),
     ];
     let trials: Vec<Trial> = cases.into_iter().flatten().collect();
