@@ -1,12 +1,12 @@
 //! Containers on a machine with nothing but cgroup v2: cases of `tests/container`, the same program, run there.
 
-use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use libtest_mimic::Trial;
 
 use crate::case;
 use crate::machine::{Machine, Spec};
+use crate::suites;
 
 /// Those that the layout of control groups could make a difference to.
 const CASES: [&str; 6] = [
@@ -24,19 +24,7 @@ pub fn cases() -> Vec<Trial> {
 
 fn contained() {
     let mut machine = Machine::boot(Spec::default());
-    let script = format!("{} --test-threads 1 {}", program().display(), CASES.join(" "));
+    let script = format!("{} --test-threads 1 {}", suites::program("container").display(), CASES.join(" "));
     assert_eq!(machine.watch_within(&script, Duration::from_secs(540), |line| println!("    {line}")), 0);
     assert_eq!(machine.ok("ls -d /sys/fs/cgroup/taskman-* 2>/dev/null | wc -l"), "0\n", "nothing is left");
-}
-
-/// The test program, beside this one; of several, the one that was built last.
-fn program() -> PathBuf {
-    let directory = std::env::current_exe().unwrap().parent().unwrap().to_owned();
-    let programs = directory.read_dir().unwrap().flatten().filter(|entry| {
-        let name = entry.file_name().into_string().unwrap_or_default();
-        name.starts_with("container-") && !name.contains('.')
-    });
-    let built =
-        |entry: &std::fs::DirEntry| entry.metadata().and_then(|meta| meta.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
-    programs.max_by_key(built).expect("cargo test --no-run builds it").path()
 }

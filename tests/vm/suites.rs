@@ -151,7 +151,7 @@ fn run(machine: &mut Machine, name: &str, command: &str) -> i32 {
 }
 
 /// The program of this test that a build right now makes or has made: the one that `cargo test` would run.
-fn program(name: &str) -> PathBuf {
+pub fn program(name: &str) -> PathBuf {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["test", "--quiet", "--no-run", "--message-format", "json", "--test", name]);
     let output = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
