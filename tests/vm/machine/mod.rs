@@ -49,7 +49,7 @@ impl Default for Spec {
 }
 
 /// From power on to the first script.
-const BOOTS_WITHIN: Duration = Duration::from_secs(180);
+const BOOTS_WITHIN: Duration = Duration::from_secs(300);
 /// A script that has no limit of its own.
 const ENDS_WITHIN: Duration = Duration::from_secs(180);
 
