@@ -210,12 +210,16 @@ fn first_byte(path: &Path) -> bool {
 const BOUND: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/etc/", "/tmpfs"];
 
 fn mount_names(bench: &Bench, arm: Arm) -> Result<(), Fail> {
-    let probe_dir = bench.probe_dir().display().to_string();
+    // A root is relative to its own file system, as is that of the host's mount on which the bound directory lies.
+    let mounts = view::mounts_of(std::process::id() as i32);
+    let on = mounts.iter().filter(|mount| bench.probe_dir().starts_with(&mount.point));
+    let on = on.max_by_key(|mount| mount.point.len()).ok_or_else(|| broken("the probes are on no mount"))?;
+    let below = bench.probe_dir().strip_prefix(&on.point).map_err(|e| broken(e.to_string()))?;
+    let probe_root = Path::new(&on.root).join(below);
     watch(bench, Some(arm), bench.task(arm).probe("k_victim", &[]), |run| {
         let payload = run.payload().ok_or_else(|| broken("no payload"))?;
         for mount in view::mounts_of(payload) {
-            // A root is relative to its own file system, so that of the bound directory ends its host path.
-            let asked = mount.point == "/probe" && probe_dir.ends_with(&mount.root);
+            let asked = mount.point == "/probe" && Path::new(&mount.root) == probe_root;
             let own = mount.kind == "tmpfs" || mount.kind == "proc" || mount.kind == "devpts";
             let system = BOUND.iter().any(|prefix| mount.root.starts_with(prefix) && mount.point.starts_with(prefix));
             ensure!(asked || own || system, "{} of a {} is mounted on {}", mount.root, mount.kind, mount.point);

@@ -170,7 +170,10 @@ fn setns_attack(bench: &Bench, arm: Arm) -> Result<(), Fail> {
         Ok(())
     })?;
     let mut wanted = vec![("setns-pidfd".to_owned(), "EPERM"), ("setns-inherited".to_owned(), "EPERM")];
-    wanted.extend(["mnt-next", "mnt-previous", "pid-parent"].map(|name| (name.to_owned(), "EPERM")));
+    wanted.push(("pid-parent".to_owned(), "EPERM"));
+    // The walk from one mount namespace to the next came with 6.12.
+    let refused = if proc::linux() >= (6, 12) { "EPERM" } else { "ENOTTY" };
+    wanted.extend(["mnt-next", "mnt-previous"].map(|name| (name.to_owned(), refused)));
     let refused = if has_pidfd_ioctls() { "EACCES" } else { "ENOTTY" };
     wanted.extend(["pidfd-net", "pidfd-mnt"].map(|name| (name.to_owned(), refused)));
     for kind in KINDS {

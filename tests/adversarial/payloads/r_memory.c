@@ -1,5 +1,6 @@
 /* Anonymous memory, touched page by page. `self MIB`: takes it, says so, exits 0. `child MIB`: a child takes it; the parent
- * goes on, prints success and exits 0. `group MIB`: a bystander that takes nothing stays while another takes it.
+ * goes on, prints success and exits 0. `groupS MIB`: a bystander that takes nothing stays for S seconds while another takes
+ * it.
  * `hold MIB`: takes it and stays. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,9 +36,9 @@ int main(int argc, char **argv) {
         take(mib);
         _exit(0);
     }
-    if (!strcmp(argv[1], "group")) {
+    if (!strncmp(argv[1], "group", 5)) {
         /* Not a parent that waits: a bystander, which only the death of the group can end early. */
-        sleep(3);
+        sleep(atoi(argv[1] + 5));
         puts("bystander lived on");
         return 0;
     }

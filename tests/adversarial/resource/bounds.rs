@@ -55,7 +55,8 @@ fn told(text: &str, word: &str) -> Option<u64> {
 
 fn bomb_goes_off(bench: &Bench) -> Result<(), Fail> {
     for kind in ["fork", "thread"] {
-        let mut run = bench.direct().probe("r_fork", &[kind, "150", "5"]).spawn()?;
+        let life = pace::time(Duration::from_secs(5)).as_secs().to_string();
+        let mut run = bench.direct().probe("r_fork", &[kind, "150", &life]).spawn()?;
         run.wait_line("made ")?;
         let made = told(&run.out.text(), "made");
         require!(made.is_some_and(|n| n >= 150), "{kind}: {}", run.out.text());
@@ -69,7 +70,8 @@ const PIDS: u64 = 48;
 fn bomb_is_bounded(bench: &Bench, arm: Arm) -> Result<(), Fail> {
     for kind in ["fork", "thread"] {
         let task = bench.task(arm).opt("--pids", PIDS.to_string()).opt("--grace", "20s");
-        let mut run = task.probe("r_fork", &[kind, "150", "8"]).spawn()?;
+        let life = pace::time(Duration::from_secs(8)).as_secs().to_string();
+        let mut run = task.probe("r_fork", &[kind, "150", &life]).spawn()?;
         run.wait_line("made ")?;
         let dir = run.group_of("pids").ok_or_else(|| broken("no group"))?;
         let threads = || -> usize {

@@ -59,7 +59,8 @@ fn takes_it_all(bench: &Bench) -> Result<(), Fail> {
 
 fn bomb_takes_its_group_down(bench: &Bench, arm: Arm) -> Result<(), Fail> {
     let limit = LIMIT.to_string();
-    let mut run = bench.task(arm).opt("--memory", &limit).probe("r_memory", &["group", "512"]).spawn()?;
+    let group = format!("group{}", pace::term(Duration::from_secs(3)).as_secs());
+    let mut run = bench.task(arm).opt("--memory", &limit).probe("r_memory", &[&group, "512"]).spawn()?;
     let mut most = 0;
     while run.ended.is_none() {
         most = most.max(resident(bench));

@@ -36,7 +36,9 @@ fn queues_hold_memory(bench: &Bench) -> Result<(), Fail> {
         let mut run = bench.direct().probe("r_sockets", &[kind, "60", "1"]).spawn()?;
         run.wait_line("holds ")?;
         let grown = held(protocol).saturating_sub(before);
-        require!(grown > 8 << 20, "{kind}: only {grown} bytes in queues");
+        // Who sends before a slow machine has run the receiver finds a small window.
+        let enough = if kind == "tcp" && pace::slow() > 1 { 512 << 10 } else { 8 << 20 };
+        require!(grown > enough, "{kind}: only {grown} bytes in queues");
     }
     Ok(())
 }

@@ -96,7 +96,8 @@ fn used(run: &crate::harness::Run) -> Option<Duration> {
 
 fn share_and_sum(bench: &Bench, arm: Arm) -> Result<(), Fail> {
     // A fifth of one processor for four threads that want all of them.
-    let mut run = bench.task(arm).opt("--cpus", "0.2").probe("r_cpu", &["threads", "4", "2000"]).spawn()?;
+    let life = pace::time(Duration::from_secs(2)).as_millis().to_string();
+    let mut run = bench.task(arm).opt("--cpus", "0.2").probe("r_cpu", &["threads", "4", &life]).spawn()?;
     run.wait_line("ready")?;
     let (from, began) = (used(&run).ok_or_else(|| broken("no counter"))?, Instant::now());
     if arm == Arm::Contained {
