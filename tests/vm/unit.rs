@@ -254,7 +254,7 @@ fn reboot() {
     assert_eq!(ended["outcome"]["reason"], "server_shutdown", "{ended:#}");
     let status = host.ok("show StatusText");
     assert!(status.contains("quarantined (manual): a drill"), "{status}");
-    let (code, text) = host.run("begin -- true");
+    let (code, text) = host.run("taskman start -- true");
     assert!(code != 0 && text.contains("quarantined (manual)"), "{code}: {text}");
     host.ok("TASKMAN_USER_ID=admin taskman health --unquarantine --reason 'it is over'");
     assert_eq!(host.ok("follow echo again"), "again\n");
