@@ -139,8 +139,9 @@ fn modules() -> Vec<&'static str> {
 
 /// A command as `cargo test` would run it, at the pace of an emulated processor.
 pub fn script(command: &str) -> String {
-    // As many files as systemd gives a service.
-    format!("ulimit -Hn 524288; cd {} && {PACE} {command}", env!("CARGO_MANIFEST_DIR"))
+    // As many files as systemd gives a service; and one mount for all that is made, so that it can be linked.
+    let (tree, scratch) = (env!("CARGO_MANIFEST_DIR"), env!("CARGO_TARGET_TMPDIR"));
+    format!("ulimit -Hn 524288; export TMPDIR={scratch}; cd {tree} && {PACE} {command}")
 }
 
 fn run(machine: &mut Machine, name: &str, command: &str) -> i32 {
