@@ -194,7 +194,7 @@ fn life() {
     // What cannot serve is not active, and says why.
     host.ok("mv /etc/taskman/certs/server.crt /etc/taskman/certs/kept; install -m 644 /etc/hostname /etc/taskman/certs/server.crt");
     assert_eq!(host.run("systemctl start taskman").0, 1);
-    let (level, line) = priority(&mut host, "server.crt");
+    let (level, line) = priority(&mut host, "the certificate file");
     assert_eq!(level, "3", "{line}");
     host.ok("systemctl stop taskman; mv /etc/taskman/certs/kept /etc/taskman/certs/server.crt; systemctl reset-failed taskman");
     host.ok("systemctl start taskman");
