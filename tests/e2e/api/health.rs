@@ -38,7 +38,8 @@ fn health_says_not_serving_while_the_server_drains() {
         let refused = start(&mut client, sh("true")).await.unwrap_err();
         assert_eq!(refused.code(), Code::Unavailable, "{refused}");
     });
-    assert_eq!(server.end().status.code(), Some(0));
+    let ended = server.end();
+    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
 }
 
 /// Asks for the list of services in one version of the protocol.
