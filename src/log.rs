@@ -4,6 +4,9 @@
 use std::io::Write;
 use std::sync::OnceLock;
 
+/// The journal ends a line after 48 KiB, and would take what then comes first for a level.
+const LONGEST: usize = 8192;
+
 /// How grave it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
@@ -21,9 +24,13 @@ pub enum Level {
 
 /// Writes it. Not with `eprintln!`, which panics when nobody reads; and on one line, whatever is in the text.
 pub fn line(level: Level, who: &str, text: &str) {
-    let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     // In one piece: a journal that reads the lines of several processes ends one where another begins to write.
-    let _ = std::io::stderr().write_all(format!("{}{who}: {plain}\n", prefix(level)).as_bytes());
+    let _ = std::io::stderr().write_all(format!("{}{who}: {}\n", prefix(level), plain(text)).as_bytes());
+}
+
+/// On one line that is not too long, whatever is in it: nobody whose words are told can begin a line, and so choose its level.
+pub fn plain(text: &str) -> String {
+    text.chars().take(LONGEST).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 /// What stands before a line of this level: nothing, unless the journal reads it.
@@ -54,6 +61,13 @@ fn mark(level: Level) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_word_of_others_begins_a_line() {
+        assert_eq!(plain("a\n<0>b\r\0<1>c\u{85}"), "a <0>b  <1>c ");
+        let long = plain(&format!("{}<0>", "\u{10348}".repeat(LONGEST)));
+        assert!(long.len() < 48 << 10 && !long.contains('<'));
+    }
 
     #[test]
     fn only_the_very_stream_that_the_journal_reads_is_marked() {

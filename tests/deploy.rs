@@ -94,6 +94,11 @@ fn the_units_fit_the_program_and_their_page_explains_them() {
         assert!(granted.contains(name), "{name}, to {what}, is not granted by the unit");
     }
 
+    // Who may not lower the value of others cannot fix that of a task either, and it could take its own back.
+    assert!(granted.contains("CAP_SYS_RESOURCE"), "a task could lower its oom_score_adj to OOMScoreAdjust");
+    // A handler behind a pipe heeds a limit of 1 alone; and a task's own could not be set above 0.
+    assert_eq!(settings(&unit, "LimitCORE"), ["1"]);
+
     // The launcher's bounds one after the other: recording, a lost server's tasks, the auditor's farewell.
     let seconds = |text: &str| text.trim_end_matches('s').parse::<u64>().unwrap();
     let shutdown = seconds(&default("shutdown"));

@@ -58,10 +58,10 @@ pub fn mount(plan: &Plan<'_>) -> Result<(), SysError> {
     mount_fs(Some("proc"), "proc", Some("proc"), flags, options).on("mount", "proc")
 }
 
-/// Covers every entry of `/proc` that is not on the allow list.
+/// Covers every entry of `/proc` that is not on the allow list, and makes the rest read-only.
 pub fn cover(plan: &Plan<'_>) -> Result<(), SysError> {
     if plan.spec.profile == Profile::Judge || off(Defence::ProcMask) {
-        return Ok(());
+        return seal();
     }
     let mut proc = Dir::open("/proc", OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
         .on("open", "/proc")?;
@@ -86,5 +86,12 @@ pub fn cover(plan: &Plan<'_>) -> Result<(), SysError> {
         mount_fs(Some(cover), &*target, None::<&str>, MsFlags::MS_BIND, None::<&str>)
             .on("mount", format!("cover on {target}"))?;
     }
-    chdir("/").on("chdir", "/")
+    chdir("/").on("chdir", "/")?;
+    seal()
+}
+
+/// Nothing in it is the task's to write. Without CAP_SYS_RESOURCE the kernel does not hold a task to its `oom_score_adj`: it could
+/// take that back as far as the launcher's own, and outlive its neighbours and the host's services.
+fn seal() -> Result<(), SysError> {
+    if off(Defence::ReadOnly) { Ok(()) } else { rootfs::seal("/proc") }
 }

@@ -4,21 +4,28 @@
 //! value that is not the expected one means the task does not start.
 
 use nix::errno::Errno;
+use nix::sys::statfs::statfs;
+use nix::sys::statvfs::FsFlags;
 
 use super::Plan;
 use crate::error::{Context, SysError};
 use crate::mutation::{Defence, off};
 use crate::sys::caps;
 
-/// Mounts the task may write to.
+/// Mounts the task may write to; `/proc` until it is covered.
 const WRITABLE: [&str; 5] = ["/task", "/tmp", "/dev/shm", "/dev/pts", "/proc"];
 /// Mounts that hold device nodes.
 const WITH_DEVICES: [&str; 2] = ["/dev", "/dev/pts"];
 
-/// Reads ids, capabilities, securebits, no_new_privs and seccomp mode. The cgroup was read when it was joined, because from
+/// Reads ids, capabilities, securebits, no_new_privs, seccomp mode, and that init has sealed `/proc`. The cgroup was read when it was joined, because from
 /// inside its namespace it is always "/".
 pub fn identity(plan: &Plan<'_>) -> Result<(), SysError> {
-    is_powerless(plan.uid)
+    is_powerless(plan.uid)?;
+    let sealed = statfs("/proc").on("statfs", "/proc")?.flags().contains(FsFlags::ST_RDONLY);
+    if !sealed && !off(Defence::ReadOnly) {
+        return Err(refused("mount /proc".to_owned(), "rw", "ro"));
+    }
+    Ok(())
 }
 
 /// Whether this process is `uid`, under a filter, and cannot be anyone else any more.

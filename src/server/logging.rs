@@ -6,7 +6,7 @@ use tracing::Metadata;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-use crate::log::{Level, prefix};
+use crate::log::{Level, plain, prefix};
 
 /// How a line looks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -55,11 +55,30 @@ struct Marked(&'static str);
 impl Write for Marked {
     fn write(&mut self, record: &[u8]) -> io::Result<usize> {
         // One write for both, so that no other process's line comes between.
-        io::stderr().write_all(&[self.0.as_bytes(), record].concat())?;
+        io::stderr().write_all(one_line(self.0, record).as_bytes())?;
         Ok(record.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+/// A record is one line. An error's own words, which may be a client's, come into a text as they are.
+fn one_line(mark: &str, record: &[u8]) -> String {
+    format!("{mark}{}\n", plain(String::from_utf8_lossy(record).trim_end_matches('\n')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_one_line_with_one_mark() {
+        assert_eq!(
+            one_line("<6>", b"ended error=x\n<0>taskman-launcher: y\n"),
+            "<6>ended error=x <0>taskman-launcher: y\n"
+        );
+        assert_eq!(one_line("", b"{\"a\":\"b\\n\"}\n"), "{\"a\":\"b\\n\"}\n");
     }
 }

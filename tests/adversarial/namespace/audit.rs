@@ -11,7 +11,7 @@ pub fn cases() -> Vec<Case> {
         id: "N13",
         tier: 2,
         what: "sets its login uid, which the host's audit log names, to another user's",
-        defence: &["login-uid"],
+        defence: &["login-uid,read-only"],
         control: unset_can_be_set,
         attack: the_tasks_own_stays,
     }]
@@ -53,7 +53,7 @@ fn the_tasks_own_stays(bench: &Bench, arm: Arm) -> Result<(), Fail> {
     for profile in ["default", "judge"] {
         let (uid, said, seen) = name_oneself(bench, Some(arm), bench.task(arm).opt("--profile", profile))?;
         ensure!(seen == Some(uid.to_string()), "{profile}: the host reads {seen:?} as the login uid of uid {uid}");
-        ensure!(said == "EPERM", "{profile}: setting it gave {said}");
+        ensure!(said == "EROFS", "{profile}: setting it gave {said}");
     }
     Ok(())
 }

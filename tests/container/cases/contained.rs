@@ -81,6 +81,22 @@ fn the_task_inside_has_no_more_than_one_on_the_host() {
     }
 }
 
+/// Whoever can write to `devices` of version 1 can give the container every device of the host.
+#[test]
+fn of_the_control_groups_only_those_with_limits_can_be_written() {
+    for runtime in Runtime::BOTH {
+        let writable = r#"find /sys/fs/cgroup -maxdepth 2 -name cgroup.procs -writable -printf '%h\n'"#;
+        let ended = Container::new(runtime).run(writable);
+        let text = ended.text();
+        assert!(ended.status.success() && !text.is_empty(), "{runtime:?}: {ended:?}");
+        for line in text.lines() {
+            let name = line.trim_start_matches("/sys/fs/cgroup").trim_start_matches('/');
+            let used = ["", "unified", "taskman-launcher", "memory", "cpu", "pids", "blkio"];
+            assert!(name.split(',').any(|name| used.contains(&name)), "{runtime:?}: {text}");
+        }
+    }
+}
+
 #[test]
 fn the_containers_memory_limit_holds_for_its_tasks_and_kills_them_first() {
     for runtime in Runtime::BOTH {
