@@ -209,3 +209,10 @@ fn the_callers_groups_are_not_the_tasks() {
     let ended = Started::spawn(command, HostDir::new(), GUARD).end();
     assert_eq!((ended.status.code(), ended.text().trim_end()), (Some(0), "Groups:"), "{ended:?}");
 }
+
+/// Where root lacks CAP_SYS_RESOURCE the kernel would let it.
+#[test]
+fn a_task_cannot_take_back_that_it_goes_first_when_memory_runs_out() {
+    let ended = Run::sh("echo 0 2>/dev/null >/proc/self/oom_score_adj; cat /proc/self/oom_score_adj").end();
+    assert_eq!(ended.text(), "1000\n", "{ended:?}");
+}

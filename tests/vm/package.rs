@@ -54,7 +54,7 @@ fn package(directory: &Path, version: &str) -> PathBuf {
 /// Every name on the machine's disk.
 fn files(machine: &mut Machine) -> String {
     let except = VOLATILE.split(' ').map(|path| format!("-path /{path} -prune -o ")).collect::<String>();
-    machine.ok(&format!("find / {except} -print | sort"))
+    machine.ok(&format!("find / -xdev {except} -print | sort"))
 }
 
 fn install(machine: &mut Machine, package: &Path) {
