@@ -39,6 +39,15 @@ pub struct Devices {
     pub layered: Vec<String>,
 }
 
+impl Devices {
+    /// What a start says where the limit may not reach everything.
+    pub fn reduction(&self) -> Option<String> {
+        let paths = self.layered.join(", ");
+        let why = "is on overlay, whose layers cannot be seen here: every disk has the limit, and a layer that comes over a network has none";
+        (!self.layered.is_empty()).then(|| format!("limit io: {paths} {why}"))
+    }
+}
+
 /// File systems that live in memory or in the kernel, by their magic numbers.
 const IN_MEMORY: [i64; 11] = [
     0x0102_1994, // tmpfs, devtmpfs

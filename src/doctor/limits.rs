@@ -143,14 +143,8 @@ pub(super) fn io(layout: &Layout, devices: &Result<Devices, SysError>) -> Findin
                 disks => format!("enforced on {} by {how}", disks.join(", ")),
             };
             let finding = Finding { seen, ..finding };
-            if devices.layered.is_empty() {
-                return finding;
-            }
-            let seen = format!(
-                "{}; {} is on overlay, whose layers cannot be seen here: every disk has the limit, and a layer that comes over a network has none",
-                finding.seen,
-                devices.layered.join(", ")
-            );
+            let Some(less) = devices.reduction() else { return finding };
+            let seen = format!("{}; {}", finding.seen, less.trim_start_matches("limit io: "));
             Finding { seen, ..finding }.reduced("nothing, if the layers are on disks of this host; else put them there")
         }
         Ok(devices) => Finding { seen: devices.unenforceable.join(", "), ..finding }.missing(no_disk),

@@ -17,7 +17,7 @@ mod watch;
 
 use std::time::Duration;
 
-use crate::cgroup::{self, Layout, device};
+use crate::cgroup::{self, Devices, Layout, device};
 use crate::doctor;
 use crate::error::{Context, StartError, SysError};
 use crate::fault;
@@ -114,11 +114,12 @@ impl Launcher {
     pub fn begin(&self, spec: TaskSpec) -> Result<Starting, StartError> {
         spec.limits.validate()?;
         let devices = device::behind(&sandbox::host_paths(&spec));
-        let reduced = doctor::strict_refusals(&self.layout, &spec, &devices);
+        let mut reduced = doctor::strict_refusals(&self.layout, &spec, &devices);
         if spec.strict && !reduced.is_empty() && !off(Defence::StrictHost) {
             return Err(StartError::Host(reduced));
         }
         fault::point("admitted");
+        reduced.extend(devices.iter().filter_map(Devices::reduction));
         // What could not be found out stands among the reductions.
         let disks = devices.map(|devices| devices.disks).unwrap_or_default();
         create::begin(self, spec, &disks, reduced)
