@@ -129,9 +129,13 @@ pub fn send<T: Serialize>(socket: BorrowedFd<'_>, message: &T, fds: &[BorrowedFd
 pub fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Result<Option<Packet<T>>, PacketError> {
     let mut buffer = vec![0; HEADER + MAX_INLINE];
     let received = match socket::receive(socket, &mut buffer) {
+        // It closed its end without having read all that was sent to it. The kernel says so once, ahead of its last words.
+        Err(Errno::ECONNRESET) => socket::receive(socket, &mut buffer),
+        received => received,
+    };
+    let received = match received {
         Ok(received) => received,
         Err(Errno::EAGAIN | Errno::EINTR) => return Err(PacketError::WouldBlock),
-        // It closed its end without having read all that was sent to it.
         Err(Errno::ECONNRESET) => return Ok(None),
         Err(errno) => return Err(SysError::new("recvmsg", "unix seqpacket", errno).into()),
     };

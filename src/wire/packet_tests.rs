@@ -123,6 +123,17 @@ fn a_full_socket_an_empty_one_and_a_closed_one_are_told_apart() {
     assert!(matches!(send(there.as_fd(), &message, &[]), Err(PacketError::Closed)));
 }
 
+/// As a server does that ends while the launcher tells it something: its goodbye must not be taken for its death.
+#[test]
+fn last_words_are_heard_from_one_that_did_not_read_everything() {
+    let (here, there) = pair().unwrap();
+    send(there.as_fd(), &Request::Goodbye, &[]).unwrap();
+    send(here.as_fd(), &Request::Goodbye, &[]).unwrap();
+    drop(there);
+    assert_eq!(receive::<Request>(here.as_fd()).unwrap().unwrap().message, Request::Goodbye);
+    assert!(receive::<Request>(here.as_fd()).unwrap().is_none());
+}
+
 /// Sends raw bytes with descriptors, and returns what the receiver makes of them.
 fn judge(bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<Option<Packet<Request>>, PacketError> {
     let (here, there) = pair().unwrap();

@@ -278,7 +278,9 @@ impl<'a> Service<'a> {
         }
         match self.outbox.flush(self.socket.as_fd()) {
             Ok(()) => {}
+            // What it said before it closed still counts: it may have been goodbye.
             Err(PacketError::Closed) => {
+                while self.phase.has_server() && self.read_request() {}
                 self.server_has_closed();
                 return Ok(());
             }

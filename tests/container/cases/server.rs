@@ -85,7 +85,8 @@ wait $server || true
 taskman-server --dev --config /tmp/server.toml --state-dir /tmp/state >>/tmp/log 2>&1 & server=$!
 until admin health >/dev/null 2>&1; do kill -0 $server || { cat /tmp/log >&2; exit 1; }; sleep 0.05; done
 taskman list --all --output json 2>/dev/null | tr ',' '\n' | grep -c server_lost || true
-admin health --verify-clean >/dev/null && echo clean
+until admin health --verify-clean >/dev/null; do sleep 0.1; done
+echo clean
 taskman start --follow -- echo again
 "#,
     );
