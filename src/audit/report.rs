@@ -8,6 +8,7 @@ use super::auditor::Source;
 use super::facts::Facts;
 use super::judge::Fault;
 use crate::containment::{Ancestor, Cause, Incident, IncidentId, Kind, Leftover, ProcessState};
+use crate::log;
 use crate::task::record::now;
 
 /// Ancestors that are written down.
@@ -30,7 +31,7 @@ pub fn incident(facts: &Facts, fault: &Fault, source: &Source) -> Incident {
         kind: fault.kind,
         detected_at,
         detected_by: source.to_string(),
-        what: format!("process {} ({}): {}", facts.pid, plain(&facts.comm), fault.faults.join("; ")),
+        what: format!("process {} ({}): {}", facts.pid, log::plain(&facts.comm), fault.faults.join("; ")),
         faults: fault.faults.clone(),
         task: fault.task,
         owner: fault.owner.clone(),
@@ -130,11 +131,6 @@ fn namespaces(directory: &str) -> BTreeMap<String, String> {
         Some((entry.file_name().into_string().ok()?, target.display().to_string()))
     };
     entries.filter_map(|entry| read(entry.ok()?)).collect()
-}
-
-/// On one line, whatever is in it.
-fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 #[cfg(test)]

@@ -5,10 +5,8 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 use serde_json::Value;
 
-use crate::case;
 use crate::machine::{Machine, Spec};
-
-pub const TASKMAN: &str = env!("CARGO_BIN_EXE_taskman");
+use crate::{TASKMAN, case};
 
 pub fn cases() -> Vec<Trial> {
     vec![

@@ -17,6 +17,9 @@ mod x32;
 
 use libtest_mimic::{Arguments, Trial};
 
+/// The program under test; a machine with this host's programs has it at the same place.
+const TASKMAN: &str = env!("CARGO_BIN_EXE_taskman");
+
 fn main() -> std::process::ExitCode {
     let mut words = std::env::args().skip(1);
     if words.next().as_deref() == Some("guest") {

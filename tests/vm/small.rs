@@ -2,10 +2,9 @@
 
 use libtest_mimic::Trial;
 
-use crate::case;
 use crate::machine::{Machine, Spec};
+use crate::{TASKMAN, case};
 
-const TASKMAN: &str = env!("CARGO_BIN_EXE_taskman");
 const SERVER: &str = env!("CARGO_BIN_EXE_taskman-server");
 const CLIENT: &str = "export TASKMAN_CERTS=/var/tmp/state/certs TASKMAN_USER_ID=client001";
 

@@ -14,6 +14,7 @@ use nix::errno::Errno;
 
 use super::complain;
 use crate::error::{Context, SysError};
+use crate::log;
 use crate::sys::{env, fd};
 
 /// The manager ignores a datagram above 4096 bytes; a status is a sentence.
@@ -101,7 +102,7 @@ impl Line {
 
     /// Tells where the service stands, if that has changed.
     pub fn tell(&mut self, life: Life, status: &str) {
-        let status: String = status.chars().map(|c| if c.is_control() { ' ' } else { c }).take(STATUS / 4).collect();
+        let status: String = log::plain(status).chars().take(STATUS / 4).collect();
         let word = match life {
             _ if life == self.told.0 => "",
             Life::Starting => "",
