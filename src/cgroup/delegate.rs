@@ -4,6 +4,8 @@
 //! Both matter on version 2 alone. In a hybrid layout the version 2 tree carries no limits, and version 1 has neither rule.
 
 use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use nix::errno::Errno;
@@ -15,6 +17,10 @@ use crate::sys::xattr;
 /// The leaf into which the launcher moves itself. It has one name, so that a second [`Layout`] finds its parent again, and
 /// so that a unit file can place the launcher there at once with `DelegateSubgroup=taskman-launcher`.
 const LEAF: &str = "taskman-launcher";
+
+/// The leaf's share of the processor, beside 100 for each task: the most that there is. However many tasks spin, whoever must end
+/// them, and whoever watches, is not the one that waits.
+const SHARE: &str = "10000";
 
 /// A process in the launcher's leaf makes its tasks beside the leaf, not in it.
 pub(super) fn strip_leaf(own: &mut Hierarchy) {
@@ -89,9 +95,23 @@ fn decide(layout: &mut Layout, seen: &Seen) -> Result<(), LayoutError> {
 
 /// Switches the controllers on for the groups to come; the first task of a process pays this, if at all.
 pub(super) fn enable(layout: &Layout) -> Result<(), SysError> {
-    if layout.to_enable.is_empty() {
-        return Ok(());
+    if !layout.to_enable.is_empty() {
+        enable_controllers(layout)?;
     }
+    prefer_leaf(layout);
+    Ok(())
+}
+
+/// Gives the leaf its share, where there is a leaf: whoever made it. Without the file there is no processor controller, and that
+/// was told as missing. A share is no limit: nothing is left unenforced without it, so it holds up no start.
+fn prefer_leaf(layout: &Layout) {
+    if wanted(layout).contains(&Controller::Cpu) {
+        let file = File::options().write(true).open(layout.v2.dir.join(LEAF).join("cpu.weight"));
+        let _ = file.and_then(|mut file| file.write_all(SHARE.as_bytes()));
+    }
+}
+
+fn enable_controllers(layout: &Layout) -> Result<(), SysError> {
     if layout.must_leave {
         let leaf = layout.v2.dir.join(LEAF);
         match nix::unistd::mkdir(&leaf, nix::sys::stat::Mode::from_bits_truncate(0o755)) {
@@ -105,9 +125,13 @@ pub(super) fn enable(layout: &Layout) -> Result<(), SysError> {
     write(&layout.v2.dir.join("cgroup.subtree_control"), &names.join(" "))
 }
 
-/// systemd sets the attribute on what it hands over; root may read the one, users the other.
+/// systemd sets the attribute on what it hands over; root may read the one, users the other. What it handed over to a user is
+/// that user's, who may move and end whatever is in it.
 fn is_delegated(dir: &Path) -> Result<bool, SysError> {
     let group = File::open(dir).on("open", dir.display().to_string())?;
+    if group.metadata().on("fstat", dir.display().to_string())?.uid() != 0 {
+        return Ok(false);
+    }
     Ok([c"trusted.delegate", c"user.delegate"].iter().any(|name| xattr::get(&group, name).is_ok_and(|v| v == b"1")))
 }
 
@@ -202,5 +226,21 @@ mod tests {
         let written = |file: &str| fs::read_to_string(tree.path().join(file)).unwrap();
         assert_eq!(written("taskman-launcher/cgroup.procs"), "0");
         assert_eq!(written("cgroup.subtree_control"), "+memory +cpu +pids +io");
+        // A leaf that a unit file or an entrypoint has made, in a group where all is switched on, has its share too.
+        fs::write(tree.path().join("taskman-launcher/cpu.weight"), "100").unwrap();
+        layout.to_enable.clear();
+        enable(&layout).unwrap();
+        assert_eq!(written("taskman-launcher/cpu.weight"), "10000");
+    }
+
+    #[test]
+    fn what_systemd_handed_to_a_user_is_not_ours() {
+        let tree = tempfile::tempdir().unwrap();
+        let is_ours = || is_delegated(tree.path()).unwrap();
+        assert!(!is_ours());
+        xattr::set(File::open(tree.path()).unwrap(), c"trusted.delegate", b"1").unwrap();
+        assert!(is_ours());
+        nix::unistd::chown(tree.path(), Some(12345.into()), None).unwrap();
+        assert!(!is_ours());
     }
 }
