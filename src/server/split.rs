@@ -30,9 +30,21 @@ pub fn become_server(uid: u32, keep: &[BorrowedFd<'_>]) -> Result<(), SysError> 
     // What was reached from where root stood is not reached from here.
     chdir(Path::new("/")).on("chdir", "/")?;
     umask(Mode::from_bits_truncate(0o077));
+    kill_as_any_other()?;
     sandbox::drop_to(uid)?;
     seccomp::install(&filter::program()).on("seccomp", "server filter")?;
     sandbox::is_powerless(uid)
+}
+
+/// Gives up the protection from a host without memory that a unit gave the launcher: what strangers can make grow has none. It
+/// is only ever raised, which needs no privilege; a value above is whoever's that set it.
+fn kill_as_any_other() -> Result<(), SysError> {
+    let file = "/proc/self/oom_score_adj";
+    let inherited = std::fs::read_to_string(file).on("read", file)?;
+    if inherited.starts_with('-') {
+        std::fs::write(file, "0").on("write", file)?;
+    }
+    Ok(())
 }
 
 /// Raises the number of files that may be open as far as this host allows, and says how far that is: each task has several.

@@ -124,12 +124,16 @@ fn main_pid(machine: &mut Machine) -> String {
     machine.ok("systemctl show --property MainPID taskman.service")
 }
 
-/// A removal ends every task, also those that do not want to, and keeps configuration, certificates and state.
+/// A removal ends every task, also those that do not want to, and keeps configuration, certificates and state; and what an
+/// administrator runs in the same slice.
 fn remove(machine: &mut Machine) {
+    machine.ok("systemd-run --quiet --slice taskman.slice --unit neighbour tail -f /dev/null");
     start(machine, "sh -c 'trap \"\" TERM; setsid sleep 1001 & sleep 1002'");
     machine.ok("pgrep -x sleep");
     let told = dpkg(machine, "-r taskman");
     assert_eq!(machine.run("pgrep -x sleep; pgrep -x taskman-server").1, "", "{told}");
+    assert_eq!(machine.ok("systemctl is-active neighbour"), "active\n", "{told}");
+    machine.ok("systemctl stop neighbour taskman.slice");
     nothing_runs(machine);
     machine.ok(
         "grep -q ann /etc/taskman/server.toml && test -s /etc/taskman/certs/ca.key && test -d /var/lib/taskman/server",

@@ -157,7 +157,9 @@ fn life() {
     );
     let adjusted =
         format!("cat /proc/$(show MainPID)/oom_score_adj /proc/$(server)/oom_score_adj /proc/{pid}/oom_score_adj");
-    assert_eq!(host.ok(&adjusted), "-900\n-900\n1000\n");
+    // The launcher goes last and the tasks first; what faces the network is as any other service.
+    assert_eq!(host.ok(&adjusted), "-900\n0\n1000\n");
+    assert_eq!(host.ok("cat /sys/fs/cgroup/taskman.slice/taskman.service/taskman-launcher/cpu.weight"), "10000\n");
     assert_eq!(host.ok("mounts | diff /run/mounts -"), "", "a mount of the unit or of a task is seen by the host");
 
     // A task that runs out of memory is not the unit's end.
@@ -184,23 +186,37 @@ fn life() {
     assert!(began.elapsed() < Duration::from_secs(50), "it took {:?}", began.elapsed());
     assert_eq!(host.ok("show ActiveState; show Result"), "inactive\nsuccess\n");
     host.assert_nothing_left();
-    assert_eq!(host.run("find /sys/fs/cgroup/taskman.slice -mindepth 1 -type d").1, "");
+    // The slice has nothing in it any more, and goes too.
+    host.until(Duration::from_secs(20), "[[ ! -e /sys/fs/cgroup/taskman.slice ]]");
     let priority = |host: &mut Host, part: &str| host.logged("taskman", part).pop().unwrap_or_default();
     let (level, line) = priority(&mut host, "told to stop");
     assert!(level == "5" && line.starts_with("taskman-launcher: told to stop; 1 tasks"), "{level}: {line}");
     let (level, line) = priority(&mut host, "listening on");
     assert!(level == "6" && line.starts_with("taskman-server: listening on 127.0.0.1:50051"), "{level}: {line}");
 
+    // A line's sender is the kernel's word: what the server writes is never among root's.
+    let of =
+        |host: &mut Host, uid: &str| host.ok(&format!("journalctl --unit taskman _UID={uid} --output cat --no-pager"));
+    let (server, root) = (of(&mut host, "1899999999"), of(&mut host, "0"));
+    assert!(server.contains("listening on") && !root.contains("listening on"), "{server}\n{root}");
+    assert!(root.contains("told to stop") && !server.contains("told to stop"), "{server}\n{root}");
+
     // What cannot serve is not active, and says why.
     host.ok("mv /etc/taskman/certs/server.crt /etc/taskman/certs/kept; install -m 644 /etc/hostname /etc/taskman/certs/server.crt");
     assert_eq!(host.run("systemctl start taskman").0, 1);
-    let (level, line) = priority(&mut host, "the certificate file");
+    let (level, line) = priority(&mut host, "the certificate file /etc/taskman/certs/server.crt");
     assert_eq!(level, "3", "{line}");
     // One that was stopped while it waited to be started again has not failed.
     host.run("systemctl stop taskman; systemctl reset-failed taskman");
     host.ok("mv /etc/taskman/certs/kept /etc/taskman/certs/server.crt; systemctl start taskman");
     let ended = host.status(&task);
     assert_eq!(ended["outcome"]["reason"], "server_shutdown", "{ended:#}");
+
+    // The kernel tells the unit's auditor of a process with a task's uid, which is its end.
+    host.ok("setpriv --reuid 1900000005 --regid 1900000005 --clear-groups sleep 1001 >/dev/null 2>&1 &");
+    let found = host.until(Duration::from_secs(60), "! pgrep -x sleep && cat /var/lib/taskman/incidents/*");
+    let by = ["\"exec\"", "\"uid change\""];
+    assert!(found.contains("post_cleanup_leak") && by.iter().any(|by| found.contains(by)), "{found}");
 }
 
 fn deaths() {
