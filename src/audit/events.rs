@@ -60,7 +60,7 @@ impl Events {
     pub fn of_writes(&self) -> Result<Vec<Hint>, Overrun> {
         let mut hints = Vec::new();
         let Some(writes) = &self.writes else { return Ok(hints) };
-        let mut taken = 0;
+        let (mut taken, mut lost) = (0, false);
         while taken < BATCH {
             match writes.read_events() {
                 Ok(events) => {
@@ -68,12 +68,20 @@ impl Events {
                     heed_writes(events, &mut hints)?;
                 }
                 Err(Errno::EAGAIN) => break,
-                // The kernel opens the file that was written to. One whose group is gone has no members any more.
-                Err(_) => taken += 1,
+                Err(errno) => {
+                    taken += 1;
+                    lost |= !is_of_nobody(errno);
+                }
             }
         }
-        Ok(hints)
+        if lost { Err(Overrun) } else { Ok(hints) }
     }
+}
+
+/// Whether a write that the kernel could not tell matters to nobody. It opens the file that was written to for whoever listens:
+/// one whose group is gone has no members any more. What failed for want of descriptors or memory may have been a way out.
+fn is_of_nobody(errno: Errno) -> bool {
+    matches!(errno, Errno::ENODEV | Errno::ENOENT | Errno::ESTALE)
 }
 
 /// Process events. The kernel takes the request of a process in another PID or user namespace without a word and tells it
@@ -88,7 +96,8 @@ fn listen() -> Result<Connector, SysError> {
     Connector::open().on("listen", "the proc connector").map_err(|error| error.hint(hint))
 }
 
-/// Writes on every control group file system that is mounted here.
+/// Writes on every control group file system that is mounted here. The queue has no bound, for whoever fills it would choose what
+/// is lost; should the kernel say all the same that it has overflowed, that is an [`Overrun`], and a scan follows.
 fn watch() -> Result<Fanotify, SysError> {
     let flags =
         InitFlags::FAN_CLASS_NOTIF | InitFlags::FAN_CLOEXEC | InitFlags::FAN_NONBLOCK | InitFlags::FAN_UNLIMITED_QUEUE;
@@ -145,4 +154,31 @@ fn mount_points() -> Result<Vec<String>, SysError> {
         rest.starts_with("cgroup").then(|| fields.split(' ').nth(4).map(str::to_owned))?
     };
     Ok(text.lines().filter_map(point).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_to_a_group_that_is_gone_is_no_loss_and_any_other_that_cannot_be_told_is() {
+        let tree = crate::cgroup::Layout::detect().unwrap().base().dir.clone();
+        let group = tree.join(format!("events-test-{}", std::process::id()));
+        let writes = watch().unwrap();
+        std::fs::create_dir(&group).unwrap();
+        let written = std::fs::write(group.join("cgroup.max.descendants"), "max");
+        std::fs::remove_dir(&group).unwrap();
+        written.unwrap();
+        // Others write to groups too, meanwhile.
+        let mut untold = Vec::new();
+        loop {
+            match writes.read_events() {
+                Ok(_) => {}
+                Err(Errno::EAGAIN) => break,
+                Err(errno) => untold.push(errno),
+            }
+        }
+        assert!(!untold.is_empty() && untold.iter().all(|errno| is_of_nobody(*errno)), "{untold:?}");
+        assert!([Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM].into_iter().all(|errno| !is_of_nobody(errno)));
+    }
 }

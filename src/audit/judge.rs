@@ -99,8 +99,7 @@ fn judge_member(facts: &Facts, task: &Known, world: &World<'_>) -> Verdict {
     let in_group = group_of(facts.v2_path(), world.instance).as_ref() == Some(&name);
     let has_uid = facts.uid.iter().any(|uid| world.range.contains(*uid));
     let in_namespace = is_in_namespace_of(task, facts);
-    // Where the first process has not been seen yet, nobody can say which namespace is the task's.
-    let confining = in_group && (in_namespace || task.init.is_none()) && is_confining(facts, task, world);
+    let confining = in_group && in_namespace != Some(false) && is_confining(facts, task, world);
     let parent = if confining { Ok(()) } else { parent_is_inside(facts, task, world) };
 
     let mut faults = Vec::new();
@@ -120,7 +119,7 @@ fn judge_member(facts: &Facts, task: &Known, world: &World<'_>) -> Verdict {
     let kind = if placed_elsewhere { Kind::OrphanDetected } else { Kind::ConfinementLost };
     // Whoever only stands in the group, or came into the namespace from outside, may be an operator's, and what such a one
     // has started; when that is left alone, even the sandbox's first process is its parent.
-    let proven = has_uid || (in_group && in_namespace && is_born_inside(facts, task, world));
+    let proven = has_uid || (in_group && in_namespace == Some(true) && is_born_inside(facts, task, world));
     let (cause, why) = cause_of(facts, task, in_group, in_namespace, parent.is_err());
     Verdict::Fault(Fault {
         kind,
@@ -180,18 +179,20 @@ pub fn group_of(path: &str, instance: &str) -> Option<String> {
     path.split('/').find(ours).map(str::to_owned)
 }
 
-fn is_in_namespace_of(task: &Known, facts: &Facts) -> bool {
-    let own = facts.namespaces.get("pid");
-    own.is_some() && task.init.as_ref().is_some_and(|(_, _, namespaces)| namespaces.get("pid") == own)
+/// None where nobody can say: the first process has not been seen yet, or this one's namespaces cannot be read, as without
+/// CAP_SYS_PTRACE. What is not known is no fault.
+fn is_in_namespace_of(task: &Known, facts: &Facts) -> Option<bool> {
+    let (_, _, namespaces) = task.init.as_ref()?;
+    Some(namespaces.get("pid")? == facts.namespaces.get("pid")?)
 }
 
 /// The first two processes of a sandbox take everything off themselves. They may lack it until they have been seen with
-/// everything, and the second one only while it is still taskman's own program.
+/// everything, and the second one only while it is still taskman's own program, as far as that can be read.
 fn is_confining(facts: &Facts, task: &Known, world: &World<'_>) -> bool {
     let young = world.ticks.saturating_sub(facts.start_time) < CONFINES_WITHIN.as_secs() * ticks_per_second();
     match facts.inner() {
         1 => young && !task.seen_confined[0],
-        2 => young && !task.seen_confined[1] && facts.exe == world.own_exe,
+        2 => young && !task.seen_confined[1] && (facts.exe.is_none() || facts.exe == world.own_exe),
         _ => false,
     }
 }
@@ -259,9 +260,9 @@ fn parent_is_inside(facts: &Facts, task: &Known, world: &World<'_>) -> Result<()
         };
     }
     match (world.pid_namespace)(facts.ppid) {
-        // The parent has died since: by now it is another one, and the next look sees it.
+        // The parent has died since, and by now it is another one, which the next look sees; or it cannot be read.
         None => Ok(()),
-        found if found == namespaces.get("pid").copied() => Ok(()),
+        found if namespaces.get("pid").is_none_or(|expected| found == Some(*expected)) => Ok(()),
         _ => Err(format!("parent: expected one of its sandbox, found {}", facts.ppid)),
     }
 }
@@ -283,8 +284,8 @@ fn is_born_inside(facts: &Facts, task: &Known, world: &World<'_>) -> bool {
     false
 }
 
-fn cause_of(facts: &Facts, task: &Known, in_group: bool, in_namespace: bool, foreign: bool) -> (Cause, String) {
-    if !in_namespace && task.init.is_some() {
+fn cause_of(facts: &Facts, task: &Known, in_group: bool, in_namespace: Option<bool>, foreign: bool) -> (Cause, String) {
+    if in_namespace == Some(false) {
         return (Cause::NamespaceEscape, "it is in another PID namespace than its task".to_owned());
     }
     if foreign {

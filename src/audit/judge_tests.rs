@@ -244,6 +244,29 @@ fn a_sandbox_may_lack_its_confinement_until_it_had_it_and_not_for_long() {
 }
 
 #[test]
+fn what_cannot_be_read_is_no_fault() {
+    // Without CAP_SYS_PTRACE: readable until it takes its uid on, and not from then on.
+    let mut tasks = Tasks::default();
+    tasks.plant(NAME);
+    tasks.learn(&layout(), NAME, range(), &starting(1));
+    let unreadable = |facts: Facts| Facts { namespaces: BTreeMap::new(), exe: None, ..facts };
+    for inner in [1, 2] {
+        let dropped = unreadable(Facts { seccomp: 0, no_new_privs: false, ..confined(INIT + inner - 1, inner) });
+        assert_eq!(verdict_of(&dropped, &tasks, true, 100), Verdict::Fine, "{inner} while it confines itself");
+        let old = verdict_of(&dropped, &tasks, true, 1_000_000_000);
+        assert!(matches!(old, Verdict::Fault(_)), "{inner} has no more time than others: {old:?}");
+        assert_eq!(verdict(&unreadable(confined(INIT + inner - 1, inner))), Verdict::Fine, "{inner}");
+    }
+    assert_eq!(verdict(&unreadable(confined(102, 77))), Verdict::Fine);
+    // What can be read still counts, and nothing is said of what cannot.
+    let lost = fault(&unreadable(Facts { seccomp: 0, ..confined(102, 3) }));
+    assert_eq!((lost.kind, lost.cause, lost.proven), (Kind::ConfinementLost, Cause::Unknown, true));
+    assert_eq!(lost.faults, ["seccomp: expected 2, found 0"]);
+    let outside = fault(&unreadable(Facts { cgroup: in_group("x"), ..confined(102, 3) }));
+    assert_eq!((outside.kind, outside.cause), (Kind::OrphanDetected, Cause::SpawnRace));
+}
+
+#[test]
 fn an_exiting_process_is_left_alone() {
     assert_eq!(verdict(&Facts { exiting: true, cgroup: in_group("x"), ..confined(102, 3) }), Verdict::NotOurs);
 }
