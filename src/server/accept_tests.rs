@@ -340,7 +340,7 @@ async fn files_that_are_wrong_leave_the_old_ones_in_force() {
     type Change = Box<dyn Fn(&mut TlsFiles)>;
     let list = |bytes: Vec<u8>| -> Change { Box::new(move |files| files.crl = Some(bytes.clone())) };
     let cases: Vec<(&str, Change, &str)> = vec![
-        ("garbage", list(b"garbage".to_vec()), "holds no list"),
+        ("garbage", list(b"garbage".to_vec()), "/crl.pem: holds no list"),
         ("empty", list(Vec::new()), "holds no list"),
         ("cut short", list(cut.clone()), "damaged"),
         ("a whole list and half of one", list([whole, cut].concat()), "damaged"),
@@ -348,11 +348,11 @@ async fn files_that_are_wrong_leave_the_old_ones_in_force() {
         ("an expired list", list(authority.list(-60)), "has expired"),
         ("no list any more", Box::new(|files| files.crl = None), "is gone"),
         ("a certificate for a list", list(authority.files().ca), "holds no list"),
-        ("no key", Box::new(|files| files.key = b"x".to_vec()), "no private key"),
-        ("another's key", Box::new(move |files| files.key = other.files().key), "certificate and key"),
-        ("no authority", Box::new(|files| files.ca.clear()), "holds no certificate"),
+        ("no key", Box::new(|files| files.key = b"x".to_vec()), "server.key: holds no private key"),
+        ("another's key", Box::new(move |files| files.key = other.files().key), "server.crt and the key file /"),
+        ("no authority", Box::new(|files| files.ca.clear()), "ca.crt: holds no certificate"),
         ("a user as authority", Box::new(|files| files.ca = files.cert.clone()), "no authority's"),
-        ("no certificate", Box::new(|files| files.cert.clear()), "holds no certificate"),
+        ("no certificate", Box::new(|files| files.cert.clear()), "server.crt: holds no certificate"),
     ];
     for (what, change, expected) in cases {
         let mut files = authority.files();
@@ -397,14 +397,15 @@ fn key_exchange_is_what_the_design_says() {
 fn files_come_as_descriptors_in_the_launchers_order() {
     let authority = Authority::new();
     let open = |name: &str| std::os::fd::OwnedFd::from(std::fs::File::open(authority.dir().join(name)).unwrap());
+    let names = || authority.files().names;
     let three = || vec![open("ca.crt"), open("server.crt"), open("server.key")];
-    assert!(TlsFiles::from_descriptors(three()).unwrap().crl.is_none());
+    assert!(TlsFiles::from_descriptors(three(), names()).unwrap().crl.is_none());
     let mut four = three();
     four.push(open("crl.pem"));
-    let files = TlsFiles::from_descriptors(four).unwrap();
+    let files = TlsFiles::from_descriptors(four, names()).unwrap();
     assert!(files.crl.is_some() && PrivateKeyDer::from_pem_slice(&files.key).is_ok());
     assert!(Tls::new(&files).is_ok_and(|tls| tls.warnings().is_empty()));
-    assert!(TlsFiles::from_descriptors(vec![open("ca.crt")]).is_err());
+    assert!(TlsFiles::from_descriptors(vec![open("ca.crt")], names()).is_err());
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What the launcher says of the server as a whole. Health, journal and heartbeat are taken in here at once, in whatever
 //! order they come; the rest is for the main loop.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use tonic_health::server::HealthReporter;
 use super::health;
 use super::link::ServerEvent;
 use super::registry::{Registry, Stage};
-use super::tls::TlsFiles;
+use super::tls::{Names, TlsError, TlsFiles};
 use crate::containment::Line;
 
 /// How long the launcher may take to hand over the first TLS files, and the auditor to look at the whole host once.
@@ -39,7 +40,7 @@ impl Events {
                 return Ok(files);
             }
             match timeout_at(deadline, self.from.recv()).await {
-                Ok(Some(ServerEvent::TlsFiles(fds))) => files = Some(TlsFiles::from_descriptors(fds)?),
+                Ok(Some(ServerEvent::TlsFiles(fds))) => files = Some(self.tls_files(fds)?),
                 Ok(Some(ServerEvent::Lost(why))) => return Err(why.into()),
                 Ok(Some(event)) => drop(self.take(event).await),
                 Ok(None) => return Err("the launcher is gone".into()),
@@ -47,6 +48,11 @@ impl Events {
                 Err(_) => return Err(format!("the auditor did not watch within {FIRST:?}; see the lines above").into()),
             }
         }
+    }
+
+    /// The files that were handed over, with the names they have in the configuration.
+    pub fn tls_files(&self, fds: Vec<OwnedFd>) -> Result<TlsFiles, TlsError> {
+        TlsFiles::from_descriptors(fds, Names::of(&self.registry.config.tls))
     }
 
     /// The next event that is not taken in here; none when the launcher is gone.
@@ -79,7 +85,7 @@ impl Events {
             }
             // Here, in the order of the line and on the task that takes connections: what was said before is done, and clients are
             // not kept waiting either.
-            ServerEvent::Ping(seq) => self.registry.link.pong(seq).await,
+            ServerEvent::Ping(seq) => self.registry.link.pong(seq),
             other => return Some(other),
         }
         None

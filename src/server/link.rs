@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::containment::{Answer, HealthView, Line, Query, Scan};
 use crate::error::{StartError, SysError};
@@ -52,6 +52,8 @@ pub enum ServerEvent {
 /// The line.
 pub struct Link {
     requests: mpsc::Sender<Request>,
+    /// The launcher's last question that was answered.
+    answered: watch::Sender<u64>,
     waiting: Mutex<Waiting>,
     seq: AtomicU64,
 }
@@ -70,8 +72,9 @@ impl Link {
         let socket = Arc::new(UnixDatagram::from_std(socket.into())?);
         let (requests, to_send) = mpsc::channel(WAITING);
         let (events, received) = mpsc::channel(16);
-        let link = Arc::new(Self { requests, waiting: Mutex::default(), seq: AtomicU64::new(1) });
-        tokio::spawn(write(Arc::clone(&socket), to_send, events.clone()));
+        let (answered, answers) = watch::channel(0);
+        let link = Arc::new(Self { requests, answered, waiting: Mutex::default(), seq: AtomicU64::new(1) });
+        tokio::spawn(write(Arc::clone(&socket), to_send, answers, events.clone()));
         tokio::spawn(read(socket, Arc::clone(&link), events));
         Ok((link, received))
     }
@@ -126,9 +129,12 @@ impl Link {
         self.send(Request::Serving).await;
     }
 
-    /// Answers the launcher's question of this number.
-    pub async fn pong(&self, seq: u64) {
-        self.send(Request::Pong { seq }).await;
+    /// Answers the launcher's question of this number, and with it those before.
+    ///
+    /// Without waiting: who answers is who takes what the launcher says, and the launcher takes no request while it cannot say
+    /// it. Were an answer to wait for room among the requests, both could wait for each other for good.
+    pub fn pong(&self, seq: u64) {
+        self.answered.send_replace(seq);
     }
 
     /// Says that all is recorded; returns when that was sent, and nothing more will be.
@@ -183,8 +189,18 @@ impl Link {
     }
 }
 
-async fn write(socket: Arc<UnixDatagram>, mut requests: mpsc::Receiver<Request>, events: mpsc::Sender<ServerEvent>) {
-    while let Some(request) = requests.recv().await {
+async fn write(
+    socket: Arc<UnixDatagram>,
+    mut requests: mpsc::Receiver<Request>,
+    mut answers: watch::Receiver<u64>,
+    events: mpsc::Sender<ServerEvent>,
+) {
+    loop {
+        let request = tokio::select! {
+            Some(request) = requests.recv() => request,
+            Ok(()) = answers.changed() => Request::Pong { seq: *answers.borrow_and_update() },
+            else => return,
+        };
         let send = || wire::send(socket.as_fd(), &request, &[]).map_err(io_error);
         if let Err(error) = socket.async_io(Interest::WRITABLE, send).await {
             let _ = events.send(ServerEvent::Lost(error.to_string())).await;
@@ -217,5 +233,35 @@ fn io_error(error: PacketError) -> io::Error {
     match error {
         PacketError::WouldBlock => io::ErrorKind::WouldBlock.into(),
         other => io::Error::other(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_answer_waits_for_no_room_and_is_not_lost() {
+        let (launcher, server) = wire::pair().unwrap();
+        let (link, mut events) = Link::open(server).unwrap();
+        // Nobody takes requests: the socket is full, and then the queue.
+        let full = Duration::from_millis(200);
+        while tokio::time::timeout(full, link.stop(TaskId::random(), Duration::ZERO)).await.is_ok() {}
+        for seq in [1, 2] {
+            wire::send(launcher.as_fd(), &Event::Ping { seq }, &[]).unwrap();
+            assert!(matches!(events.recv().await, Some(ServerEvent::Ping(asked)) if asked == seq));
+            link.pong(seq);
+        }
+        let answered = async {
+            loop {
+                match wire::receive::<Request>(launcher.as_fd()) {
+                    Ok(Some(packet)) if packet.message == (Request::Pong { seq: 2 }) => break,
+                    Ok(Some(_)) => {}
+                    Err(PacketError::WouldBlock) => tokio::time::sleep(Duration::from_millis(1)).await,
+                    other => panic!("{other:?}"),
+                }
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), answered).await.expect("the launcher hears the answer");
     }
 }

@@ -24,7 +24,7 @@ use super::pace::pace;
 use super::registry::{Registry, Stage};
 use super::retention;
 use super::service::Service;
-use super::tls::{Tls, TlsFiles};
+use super::tls::Tls;
 use crate::config::Config;
 use crate::fault;
 use crate::log::{self, Level};
@@ -153,14 +153,12 @@ fn awaited(listener: TcpListener) -> std::io::Result<tokio::net::TcpListener> {
 async fn heed(tls: &Tls, events: &mut Events) -> Result<(), Failure> {
     loop {
         match events.next().await {
-            Some(ServerEvent::TlsFiles(fds)) => {
-                match TlsFiles::from_descriptors(fds).and_then(|files| tls.reload(&files)) {
-                    Ok(cut) => tracing::info!(cut, "certificates were reloaded"),
-                    Err(error) => {
-                        tracing::error!(%error, "the new certificates cannot be used; the old ones stay in force")
-                    }
+            Some(ServerEvent::TlsFiles(fds)) => match events.tls_files(fds).and_then(|files| tls.reload(&files)) {
+                Ok(cut) => tracing::info!(cut, "certificates were reloaded"),
+                Err(error) => {
+                    tracing::error!(%error, "the new certificates cannot be used; the old ones stay in force")
                 }
-            }
+            },
             Some(ServerEvent::Drain) => break,
             Some(ServerEvent::Lost(why)) => return Err(why.into()),
             Some(_) => {}

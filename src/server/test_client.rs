@@ -19,7 +19,7 @@ use tonic::transport::server::Connected;
 
 use super::accept::incoming;
 use super::peer::Peer;
-use super::tls::{ALPN, Tls, TlsFiles, provider};
+use super::tls::{ALPN, Names, Tls, TlsFiles, provider};
 use crate::{certs, config};
 
 /// What the server says first: a client that reads it was admitted.
@@ -46,7 +46,16 @@ impl Authority {
 
     pub fn files(&self) -> TlsFiles {
         let read = |name: &str| fs::read(self.dir().join(name)).unwrap();
-        TlsFiles { ca: read("ca.crt"), cert: read("server.crt"), key: read("server.key"), crl: Some(read("crl.pem")) }
+        let [ca_cert, server_cert, server_key] =
+            ["ca.crt", "server.crt", "server.key"].map(|name| self.dir().join(name));
+        let tls = config::Tls { ca_cert, server_cert, server_key, ..config::Config::default().tls };
+        TlsFiles {
+            ca: read("ca.crt"),
+            cert: read("server.crt"),
+            key: read("server.key"),
+            crl: Some(read("crl.pem")),
+            names: Names::of(&tls),
+        }
     }
 
     /// The certificate of `name` in the directory.

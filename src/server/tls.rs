@@ -21,6 +21,7 @@ use x509_parser::prelude::{CertificateRevocationList, FromDer, Validity, X509Cer
 
 use super::live::Live;
 use crate::certs::WARN_DAYS;
+use crate::config;
 use crate::error::Context;
 
 /// The one protocol that is spoken inside.
@@ -40,33 +41,59 @@ pub struct TlsFiles {
     pub key: Vec<u8>,
     /// What is revoked; None when no list is configured, and then nothing is.
     pub crl: Option<Vec<u8>>,
+    /// What each is called where something is wrong with it.
+    pub names: Names,
+}
+
+/// What each file is, and where: this process has only descriptors of them, but whoever mends one needs its path.
+#[derive(Debug, Clone)]
+#[allow(missing_docs)]
+pub struct Names {
+    pub ca: String,
+    pub cert: String,
+    pub key: String,
+    pub crl: String,
+}
+
+impl Names {
+    /// Of the configured files.
+    pub fn of(tls: &config::Tls) -> Self {
+        // The launcher takes it from there when none is configured.
+        let usual = tls.ca_cert.with_file_name("crl.pem");
+        Self {
+            ca: format!("the CA file {}", tls.ca_cert.display()),
+            cert: format!("the certificate file {}", tls.server_cert.display()),
+            key: format!("the key file {}", tls.server_key.display()),
+            crl: format!("the revocation list {}", tls.crl.as_ref().unwrap_or(&usual).display()),
+        }
+    }
 }
 
 /// Why TLS files are refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}: {why}")]
 pub struct TlsError {
-    what: &'static str,
+    what: String,
     why: String,
 }
 
 impl TlsError {
-    fn new(what: &'static str, why: impl Into<String>) -> Self {
-        Self { what, why: why.into() }
+    fn new(what: impl Into<String>, why: impl Into<String>) -> Self {
+        Self { what: what.into(), why: why.into() }
     }
 }
 
 impl TlsFiles {
     /// Reads open files, in the order of the launcher's message: CA, certificate, key and, if there is one, the list.
-    pub fn from_descriptors(files: Vec<OwnedFd>) -> Result<Self, TlsError> {
-        let names = ["the CA file", "the certificate file", "the key file", "the revocation list"];
-        if !(3..=names.len()).contains(&files.len()) {
+    pub fn from_descriptors(files: Vec<OwnedFd>, names: Names) -> Result<Self, TlsError> {
+        let in_order = [&names.ca, &names.cert, &names.key, &names.crl];
+        if !(3..=in_order.len()).contains(&files.len()) {
             return Err(TlsError::new("the TLS files", format!("{} descriptors came instead of 3 or 4", files.len())));
         }
         let mut contents = Vec::new();
-        for (name, file) in names.into_iter().zip(files) {
+        for (name, file) in in_order.into_iter().zip(files) {
             let mut bytes = Vec::new();
-            let read = File::from(file).take(LARGEST + 1).read_to_end(&mut bytes).on("read", name);
+            let read = File::from(file).take(LARGEST + 1).read_to_end(&mut bytes).on("read", name.as_str());
             read.map_err(|error| TlsError::new(name, error.to_string()))?;
             if bytes.len() as u64 > LARGEST {
                 return Err(TlsError::new(name, "is larger than 64 MiB"));
@@ -75,7 +102,7 @@ impl TlsFiles {
         }
         let mut contents = contents.into_iter();
         let mut next = || contents.next().unwrap_or_default();
-        Ok(Self { ca: next(), cert: next(), key: next(), crl: contents.next() })
+        Ok(Self { ca: next(), cert: next(), key: next(), crl: contents.next(), names })
     }
 }
 
@@ -114,7 +141,7 @@ impl Tls {
     /// the previous files stay in force and no connection is touched.
     pub fn reload(&self, files: &TlsFiles) -> Result<usize, TlsError> {
         if files.crl.is_none() && self.loaded.load().has_list {
-            return Err(TlsError::new("the revocation list", "is gone, and without it nobody would be revoked"));
+            return Err(TlsError::new(&files.names.crl, "is gone, and without it nobody would be revoked"));
         }
         let loaded = Arc::new(load(files)?);
         let cut = self.live.judge_again(&loaded, || self.loaded.store(loaded.clone()));
@@ -164,26 +191,29 @@ pub fn provider() -> Arc<CryptoProvider> {
 
 fn load(files: &TlsFiles) -> Result<Loaded, TlsError> {
     let provider = provider();
-    let authorities = certificates("the CA file", &files.ca)?;
-    let chain = certificates("the certificate file", &files.cert)?;
-    let mut ends = vec![("the server's certificate", check_server(&chain)?)];
-    let roots = roots(&authorities)?;
+    let names = &files.names;
+    let authorities = certificates(&names.ca, &files.ca)?;
+    let chain = certificates(&names.cert, &files.cert)?;
+    let mut ends = vec![("the server's certificate", check_server(&names.cert, &chain)?)];
+    let roots = roots(&names.ca, &authorities)?;
     let mut verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
     if let Some(crl) = &files.crl {
-        let lists = lists(crl)?;
-        ends.push(("the revocation list", check_lists(&lists, &authorities)?));
+        let lists = lists(&names.crl, crl)?;
+        ends.push(("the revocation list", check_lists(&names.crl, &lists, &authorities)?));
         verifier = verifier.with_crls(lists).enforce_revocation_expiration();
     }
-    let verifier =
-        verifier.build().map_err(|error| TlsError::new("the CA file or revocation list", error.to_string()))?;
+    let either = |error: rustls::server::VerifierBuilderError| {
+        TlsError::new(format!("{} or {}", names.ca, names.crl), error.to_string())
+    };
+    let verifier = verifier.build().map_err(either)?;
     let key = PrivateKeyDer::from_pem_slice(&files.key)
-        .map_err(|_| TlsError::new("the key file", "holds no private key in PEM"))?;
+        .map_err(|_| TlsError::new(&names.key, "holds no private key in PEM"))?;
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(|error| TlsError::new("TLS 1.3", error.to_string()))?
         .with_client_cert_verifier(verifier.clone())
         .with_single_cert(chain, key)
-        .map_err(|error| TlsError::new("the server's certificate and key", error.to_string()))?;
+        .map_err(|error| TlsError::new(format!("{} and {}", names.cert, names.key), error.to_string()))?;
     config.alpn_protocols = vec![ALPN.to_vec()];
     // A resumed session would skip the client's certificate, and so the revocation list.
     config.send_tls13_tickets = 0;
@@ -191,7 +221,7 @@ fn load(files: &TlsFiles) -> Result<Loaded, TlsError> {
     Ok(Loaded { config: Arc::new(config), verifier, has_list: files.crl.is_some(), ends })
 }
 
-fn certificates(what: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+fn certificates(what: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let parsed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     let parsed = parsed.map_err(|error| TlsError::new(what, format!("is damaged: {error}")))?;
     if parsed.is_empty() {
@@ -201,8 +231,8 @@ fn certificates(what: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'st
 }
 
 /// Only authorities: rustls trusts whatever is put here, so a user's certificate would become one.
-fn roots(authorities: &[CertificateDer<'static>]) -> Result<RootCertStore, TlsError> {
-    let wrong = |why: &str| TlsError::new("the CA file", why);
+fn roots(what: &str, authorities: &[CertificateDer<'static>]) -> Result<RootCertStore, TlsError> {
+    let wrong = |why: &str| TlsError::new(what, why);
     let mut roots = RootCertStore::empty();
     for authority in authorities {
         let parsed = parse(authority).ok_or_else(|| wrong("holds a certificate that is not understood"))?;
@@ -214,8 +244,8 @@ fn roots(authorities: &[CertificateDer<'static>]) -> Result<RootCertStore, TlsEr
     Ok(roots)
 }
 
-fn check_server(chain: &[CertificateDer<'_>]) -> Result<i64, TlsError> {
-    let wrong = |why: &str| TlsError::new("the server's certificate", why);
+fn check_server(what: &str, chain: &[CertificateDer<'_>]) -> Result<i64, TlsError> {
+    let wrong = |why: &str| TlsError::new(what, why);
     let parsed = chain.first().and_then(parse).ok_or_else(|| wrong("is not understood"))?;
     let Validity { not_before, not_after } = parsed.validity();
     let now = UnixTime::now().as_secs() as i64;
@@ -227,8 +257,8 @@ fn check_server(chain: &[CertificateDer<'_>]) -> Result<i64, TlsError> {
 }
 
 /// A file without a list is an error here: rustls would take an empty set for "nothing is revoked".
-fn lists(pem: &[u8]) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
-    let wrong = |why: String| TlsError::new("the revocation list", why);
+fn lists(what: &str, pem: &[u8]) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
+    let wrong = |why: String| TlsError::new(what, why);
     let parsed: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(pem).collect();
     let parsed = parsed.map_err(|error| wrong(format!("is damaged: {error}")))?;
     if parsed.is_empty() {
@@ -240,10 +270,11 @@ fn lists(pem: &[u8]) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsEr
 /// Every authority needs a list of its own that is in date; without it rustls would refuse everybody. Returns the first
 /// end among them.
 fn check_lists(
+    what: &str,
     lists: &[CertificateRevocationListDer<'_>],
     authorities: &[CertificateDer<'_>],
 ) -> Result<i64, TlsError> {
-    let wrong = |why: &str| TlsError::new("the revocation list", why);
+    let wrong = |why: &str| TlsError::new(what, why);
     let mut lists_of = Vec::new();
     for list in lists {
         lists_of.push(CertificateRevocationList::from_der(list).map_err(|_| wrong("is not understood"))?.1);
