@@ -1,19 +1,27 @@
 //! How the service itself ends: in order, at once, or because its server is gone. No task outlives it.
 
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::Signal;
+use nix::sys::stat::Mode;
+use nix::unistd::{getppid, mkfifo};
+use taskman::sys::clone::{Side, split};
 use taskman::task::outcome::Reason;
 use taskman::wire::{Event, Request};
 
-use crate::stage::{Case, lives, play};
+use crate::stage::{Case, LOG, lives, play, play_with};
 
 pub fn cases() -> Vec<Case> {
     vec![
         ("sigterm_stops_every_task_and_ends_in_order", sigterm_stops_every_task_and_ends_in_order),
         ("a_second_sigterm_kills", a_second_sigterm_kills),
         ("a_closed_socket_ends_every_task", a_closed_socket_ends_every_task),
+        ("a_launcher_that_stood_still_says_nothing_untrue", a_launcher_that_stood_still_says_nothing_untrue),
         ("a_dead_server_ends_every_task", a_dead_server_ends_every_task),
         ("a_killed_launcher_takes_every_task_along", a_killed_launcher_takes_every_task_along),
         ("an_early_goodbye_ends_every_task", an_early_goodbye_ends_every_task),
@@ -67,6 +75,47 @@ fn a_closed_socket_ends_every_task() {
     });
     assert_eq!(played.code, 1);
     played.assert_all_dead();
+}
+
+fn a_launcher_that_stood_still_says_nothing_untrue() {
+    let fifo = |directory: &Path| mkfifo(&directory.join(LOG), Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+    let played = play_with(fifo, |client| {
+        client.health(|health| health.can_accept);
+        let (_, task) = client.start_sleeper("true");
+        let (launcher, log) = (getppid(), client.directory.join(LOG));
+        client.socket = None;
+        // The launcher has seen that, has ended the task, and gives its server a second.
+        while lives(task) {
+            poll(&mut [], 1u8).unwrap();
+        }
+        // It stands still with its next word, for nobody takes what it says.
+        let mut said = File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(&log).unwrap();
+        while said.write(b"\n").is_ok() {}
+        std::fs::remove_file(client.directory.join("server.crt")).unwrap();
+        client.tell_launcher(Signal::SIGHUP);
+        let writes = format!("{} ", libc::SYS_write);
+        while !std::fs::read_to_string(format!("/proc/{launcher}/syscall")).unwrap().starts_with(&writes) {
+            poll(&mut [], 1u8).unwrap();
+        }
+        if let Side::Child = split().unwrap() {
+            // The server has ended and its second is over: the launcher learns of both in one turn.
+            poll(&mut [], 1500u16).unwrap();
+            let mut heard = Vec::new();
+            while lives(launcher.as_raw()) {
+                let _ = said.read_to_end(&mut heard); // up to where it would have to wait
+                poll(&mut [], 10u8).unwrap();
+            }
+            let _ = said.read_to_end(&mut heard);
+            std::fs::write(log.with_extension("heard"), heard).unwrap();
+            std::fs::rename(log.with_extension("heard"), log).unwrap();
+        }
+    });
+    assert_eq!(played.code, 1);
+    played.assert_all_dead();
+    for part in ["has closed its socket; ending 1 tasks", "the TLS files in use stay", "the server has ended"] {
+        assert!(played.log.contains(part), "{part:?} is not in {}", played.log);
+    }
+    assert!(!played.log.contains("not end"), "{}", played.log);
 }
 
 fn a_dead_server_ends_every_task() {

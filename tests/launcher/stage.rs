@@ -28,6 +28,9 @@ use crate::played::PLAYED;
 /// A case by its name.
 pub type Case = (&'static str, fn());
 
+/// Where the launcher's standard error is, in the state directory.
+pub const LOG: &str = "log";
+
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -37,6 +40,8 @@ pub struct Played {
     pub code: i32,
     /// Pids of tasks that the server wrote down with [`Client::note`].
     pub noted: Vec<i32>,
+    /// What the launcher and its children said on standard error.
+    pub log: String,
 }
 
 impl Played {
@@ -75,7 +80,8 @@ pub fn play_audited(prepare: impl FnOnce(&Path), server: impl FnOnce(&mut Client
     play_with(prepare, server)
 }
 
-fn play_with(prepare: impl FnOnce(&Path), server: impl FnOnce(&mut Client)) -> Played {
+/// The same of an auditor that is not played.
+pub fn play_with(prepare: impl FnOnce(&Path), server: impl FnOnce(&mut Client)) -> Played {
     let directory = tempfile::tempdir().unwrap();
     prepare(directory.path());
     for (name, mode) in [("ca.crt", 0o644), ("server.crt", 0o644), ("server.key", 0o600)] {
@@ -89,9 +95,13 @@ fn play_with(prepare: impl FnOnce(&Path), server: impl FnOnce(&mut Client)) -> P
     );
     let config = Config::parse(&text, &Overrides::default()).unwrap();
     let (heard, say) = pipe().unwrap();
+    let log = directory.path().join(LOG);
     let launcher = match split().unwrap() {
         Side::Child => {
             drop(heard);
+            // For reading too: a pipe of that name waits for no reader.
+            let log = File::options().read(true).append(true).create(true).open(&log).unwrap();
+            nix::unistd::dup2_stderr(log).unwrap();
             std::process::exit(launch(&config, File::from(say), server));
         }
         Side::Parent(pid, _) => pid,
@@ -104,11 +114,13 @@ fn play_with(prepare: impl FnOnce(&Path), server: impl FnOnce(&mut Client)) -> P
         WaitStatus::Signaled(_, signal, _) => 128 + signal as i32,
         other => panic!("the launcher ended by {other:?}"),
     };
+    let log = std::fs::read_to_string(&log).unwrap();
+    eprint!("{log}");
     let noted = said.lines().filter_map(|line| line.strip_prefix("pid ")?.parse().ok()).collect();
     if let Some(why) = said.split_once("failed ").map(|(_, why)| why) {
         panic!("the server's part: {why}");
     }
-    Played { code, noted }
+    Played { code, noted, log }
 }
 
 fn launch(config: &Config, say: File, server: impl FnOnce(&mut Client)) -> i32 {

@@ -222,6 +222,8 @@ impl<'a> Service<'a> {
             }
             for owner in due {
                 match owner {
+                    // What was ready has begun another phase, which has a bound of its own.
+                    SERVICE if self.poller.has_deadline(SERVICE) => {}
                     SERVICE => self.phase_is_over(),
                     TLS => self.send_tls_files(false),
                     AUDITOR => self.auditor_is_due(),

@@ -123,7 +123,12 @@ impl Service<'_> {
             Phase::Closed => self.kill_server(),
             Phase::Lost => {
                 let left = self.live.values().filter(|live| live.is_pending()).count();
-                complain(&format!("{left} tasks do not end; the next start sweeps them"));
+                if left > 0 {
+                    complain(&format!("{left} tasks do not end; the next start sweeps them"));
+                }
+                if !self.reaped {
+                    complain("the server was killed and does not end");
+                }
                 self.phase = Phase::Overdue;
             }
             Phase::Serving | Phase::Left | Phase::Overdue => {}
