@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use taskman::doctor::{AUDITOR_CAPABILITY, CAPABILITIES};
+use taskman::sandbox::seccomp::{Rule, table};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -121,6 +122,34 @@ fn containers_are_given_the_capabilities_that_the_doctor_asks_for() {
         .flat_map(|row| row[0].split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>())
         .collect();
     assert_eq!(stated.iter().map(String::as_str).collect::<BTreeSet<_>>(), short, "docs/containers.md");
+}
+
+/// A task in a container has the calls of a task on a host, because it keeps the container's filter below its own; and whoever
+/// starts it has those that a start and the auditor take.
+#[test]
+fn the_containers_filter_lets_through_what_tasks_have_and_a_start_takes_and_no_more() {
+    let profile: serde_json::Value = serde_json::from_str(&read("deploy/containers/seccomp.json")).unwrap();
+    let rows = profile["syscalls"].as_array().unwrap().iter();
+    let given: BTreeSet<&str> =
+        rows.flat_map(|row| row["names"].as_array().unwrap()).filter_map(|n| n.as_str()).collect();
+    let of_tasks = table::rows().filter(|row| !matches!(row.rule, Rule::Refuse | Rule::NoSys)).map(|row| row.name);
+    let of_a_start = [
+        "clone3",
+        "keyctl",
+        "mount",
+        "mount_setattr",
+        "move_mount",
+        "open_tree",
+        "pivot_root",
+        "setdomainname",
+        "sethostname",
+        "umount2",
+        "unshare",
+    ];
+    let of_the_auditor = ["fanotify_init", "fanotify_mark"];
+    let wanted: BTreeSet<&str> = of_tasks.chain(of_a_start).chain(of_the_auditor).collect();
+    assert_eq!(given.difference(&wanted).collect::<Vec<_>>(), [&""; 0], "nobody needs these");
+    assert_eq!(wanted.difference(&given).collect::<Vec<_>>(), [&""; 0], "these are missing");
 }
 
 /// With these capabilities the kernel would let them through: only the filter stands before them.
