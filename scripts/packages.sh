@@ -1,0 +1,23 @@
+# Debian's packages, for the scripts beside this one that need some: sourced, not run.
+
+apt() { DEBIAN_FRONTEND=noninteractive apt-get -qq -o Acquire::Retries=3 -o Dpkg::Use-Pty=0 "$@"; }
+
+# Installs what is missing of `package:what it brings`, a program or a path.
+bring() {
+  local missing=() tool
+  for tool in "$@"; do
+    if [[ ${tool#*:} == /* ]]; then [[ -e ${tool#*:} ]]; else command -v "${tool#*:}" >/dev/null; fi || missing+=("${tool%%:*}")
+  done
+  ((${#missing[@]})) || return 0
+  echo "installing ${missing[*]}"
+  # Once more after a while: mirrors hiccup.
+  apt update && apt install --no-install-recommends -y "${missing[@]}" ||
+    { sleep 10 && apt update && apt install --no-install-recommends -y "${missing[@]}"; }
+}
+
+# Downloads the file of the package $2 into the directory $1.
+download() {
+  # apt downloads as a user of its own, where there is one.
+  if id _apt >/dev/null 2>&1; then chown _apt "$1"; fi
+  (cd "$1" && { apt download "$2" || { apt update && apt download "$2"; }; })
+}
