@@ -111,9 +111,6 @@ fn parts() -> VecDeque<(&'static str, String)> {
     println!(
         "    NOT RUN THERE: R12: it measures shares within a second, by a clock that stands still there; tests/vm/limits.rs takes ten"
     );
-    println!(
-        "    NOT RUN THERE: K11: its control cannot open its output anew there; the runtimes it starts take minutes"
-    );
     println!("    NOT RUN THERE: mutation arms: they show that the suite can fail, which is no matter of the host");
     let skip = |names: &mut dyn Iterator<Item = &'static str>| names.map(|name| format!(" --skip {name}")).collect();
     let not_here: String = skip(&mut NOT_HERE.iter().map(|(name, _)| *name));
@@ -125,7 +122,7 @@ fn parts() -> VecDeque<(&'static str, String)> {
         ("adversarial 1", adversarial("P,S,C01,C02,C03,C04,C05,C07,C08")),
         ("e2e sandbox", format!("{e2e}{service}")),
         ("adversarial 2", adversarial("R0,R10,R11,R13,R14,R15,R16,R17,R18,R19,R2,X,O,U")),
-        ("adversarial 3", adversarial("N,F,K0,K10,K13,K20,W,L")),
+        ("adversarial 3", adversarial("N,F,K0,K10,K11,K13,K20,W,L")),
         ("e2e service", format!("{e2e} {}", SERVICE.join(" "))),
     ])
 }

@@ -78,7 +78,7 @@ print(subprocess.check_output([\"/bin/echo\", \"ok\"]).decode().strip())'",
                  && gcc -pthread -o t t.c && ./t && gcc -static -pthread -o s t.c && ./s >/dev/null && rm -r $d",
     },
     Runtime { name: "a re-opened output", needs: "/bin/sh", script: "echo ok > /dev/stdout; echo > /dev/stderr" },
-    Runtime { name: "git", needs: "/usr/bin/git", script: "git -c a.b=ok config a.b" },
+    Runtime { name: "git", needs: "/usr/bin/git", script: "git -C / -c a.b=ok config a.b" },
     Runtime { name: "go", needs: "/usr/bin/go", script: "go env GOOS >/dev/null && echo ok" },
 ];
 
