@@ -39,6 +39,7 @@ struct contestant {
 static struct contestant contestants[MAX_CONTESTANTS];
 static int count;
 static int null_fd, stderr_fd;
+static int expected; /* the exit code of a launch that went well */
 static volatile sig_atomic_t stopped_by;
 extern char **environ;
 
@@ -144,10 +145,10 @@ static uint64_t measure(struct contestant *c, long launch, struct timespec pause
         close(opened);
     if (stopped_by)
         exit(128 + stopped_by);
-    if (status != 0) {
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != expected) {
         int by_signal = WIFSIGNALED(status);
-        fprintf(stderr, "\nbench: %s, launch %ld: %s %d instead of exit code 0\n", c->name, launch,
-                by_signal ? "signal" : "exit code", by_signal ? WTERMSIG(status) : WEXITSTATUS(status));
+        fprintf(stderr, "bench: %s, launch %ld: %s %d instead of exit code %d\n", c->name, launch,
+                by_signal ? "signal" : "exit code", by_signal ? WTERMSIG(status) : WEXITSTATUS(status), expected);
         exit(1);
     }
     return took;

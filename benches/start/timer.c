@@ -7,6 +7,7 @@
  * that bill must not always land on the same neighbour.
  *
  * timer ROUNDS WARMUP PAUSE_MS STDERR_FILE CONTESTANTS (launch.h says how they are written)
+ * timer probe STDERR_FILE CONTESTANT: one launch, which has to exit with the 42 of a no-op with an argument
  *
  * One line per contestant on stdout: name, p50, p95, p99, minimum, mean (ns), peak memory (KiB).
  */
@@ -54,6 +55,13 @@ static unsigned long long percentile(const uint64_t *sorted, long n, long percen
 
 int main(int argc, char **argv)
 {
+    if (argc > 4 && strcmp(argv[1], "probe") == 0) {
+        struct rusage usage;
+        expected = 42;
+        parse(argc, argv, 3, argv[2]);
+        measure(&contestants[0], 0, (struct timespec){0}, &usage);
+        return 0;
+    }
     if (argc < 7) {
         fputs("usage: timer ROUNDS WARMUP PAUSE_MS STDERR_FILE NAME COMMAND [ARG]... [--- NAME COMMAND [ARG]...]...\n", stderr);
         return 2;
