@@ -152,10 +152,14 @@ def live(of):
 def output(of):
     rows = [[one["readers"], f"{one['mib_s_each']:.0f}", f"{one['mib_s_each'] * one['readers']:.0f}",
              f"{one['server_cpu_s_per_gib']:.2f}"] for one in of["readers"]]
+    first, last = of["readers"][0], of["readers"][-1]
+    whole = lambda one: one["server_cpu_s_per_gib"] * one["readers"]
+    further = (whole(last) - whole(first)) / (last["readers"] - first["readers"])
     ages = [[one["when"], *[f"{value:.2f}" for value in one["ms"]]] for one in of["latencies"]]
     return "\n".join([
         "## Output", "",
-        f"Readers on a connection each follow one task while it writes {of['mib']} MiB; processor time is that of server and launcher.", "",
+        f"Readers on a connection each follow one task while it writes {of['mib']} MiB; processor time is that of server and launcher."
+        f" A further reader costs them {further:.2f} s for each GiB that is written.", "",
         markdown(["readers", "MiB/s each", "MiB/s all", "cpu s per GiB read"], rows), "", "![readers](benchmarks/readers.svg)", "",
         "From a payload's write of a short line to the client's read of it, milliseconds; the load is two clients that start tasks and four that"
         " follow an output of full speed:", "", markdown(["machine", "p50", "p95", "p99"], ages)])

@@ -87,8 +87,9 @@ impl Server {
     }
 
     /// What it warned of before it listened: ceilings that the host made it lower.
-    pub fn warnings(&self) -> &[String] {
-        &self.said
+    pub fn warnings(&self) -> String {
+        let lines: Vec<&str> = self.said.iter().filter_map(|line| line.strip_prefix("taskman-server: ")).collect();
+        lines.join("; ")
     }
 
     /// The certificates that it made.

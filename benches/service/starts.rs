@@ -81,9 +81,8 @@ fn rate_of(program: &Path, launchers: usize, milliseconds: u64) -> Result<f64, F
     let output = Command::new(program).args([milliseconds.to_string(), launchers.to_string()]).output()?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let rate = said.split_whitespace().last().and_then(|word| word.parse().ok());
-    rate.filter(|_| output.status.success()).ok_or_else(|| {
-        format!("{} failed: {}", program.display(), String::from_utf8_lossy(&output.stderr)).into()
-    })
+    rate.filter(|_| output.status.success())
+        .ok_or_else(|| format!("{} failed: {}", program.display(), String::from_utf8_lossy(&output.stderr)).into())
 }
 
 /// Times of one kind each, taken in turns.

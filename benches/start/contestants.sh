@@ -24,8 +24,8 @@ group_of() { # CONTROLLER, or nothing for version 2
     path=$(awk -F: -v name="$1" 'name == "" ? $2 == "" : ("," $2 ",") ~ ("," name ",") { print $3 }' /proc/self/cgroup)
     [[ -z $point ]] || realpath -e "$point/$path"
 }
-label[bare]='bare C: the kernel’s price'
-lacks[bare]='no init that reaps, no covers over `/proc`, no look at what was set, no lease on its uid, no pipes for output, no proof that nothing is left'
+label[bare]='bare C'
+lacks[bare]='it is the kernel’s price and no sandbox: no init that reaps, no covers over `/proc`, no look at what was set, no lease on its uid, no pipes for output, no proof that nothing is left'
 bare_command=("$out/bare" "$prefix{n}" "$out/filter.bpf" "$scratch/assembly" "$out/payload" "$inside" "v2=$(group_of '')")
 for name in memory pids cpu blkio; do
     group=$(group_of "$name")
