@@ -7,7 +7,7 @@ use taskman::client::{Client, ListTasksRequest};
 
 use crate::measure::percentiles;
 use crate::server::Server;
-use crate::starts::{Starts, starts, task};
+use crate::starts::{Starts, number_of, starts, task};
 use crate::{Args, Failure};
 
 /// They start the sleepers; what is timed is done by one client alone.
@@ -18,8 +18,8 @@ const TIMED: usize = 50;
 /// Each level on a server of its own, up to the first that the host has no room for.
 pub async fn levels(args: &Args) -> Result<Value, Failure> {
     println!(
-        "\n{:<14}{:>10}{:>10}{:>14}{:>12}{:>12}{:>14}",
-        "live tasks", "p50 ms", "p95 ms", "KiB per task", "list ms", "end of all s", "starts/s"
+        "\n{:<14}{:>10}{:>10}{:>10}{:>14}{:>12}{:>14}{:>10}",
+        "live tasks", "p50 ms", "p95 ms", "bare ms", "KiB per task", "list ms", "end of all s", "starts/s"
     );
     let (mut taken, mut bound) = (Vec::new(), Value::Null);
     for wanted in &args.levels {
@@ -37,14 +37,17 @@ pub async fn levels(args: &Args) -> Result<Value, Failure> {
         let mut times = Starts::default();
         starts(&server, TIMED, &mut times).await?;
         let [p50, p95, _] = percentiles(&times.first_byte);
+        // Beside as many tasks the kernel itself is slower: what is left is the service's.
+        let bare = args.bare.as_ref().map(|program| number_of(program, &[])).transpose()?.map(|ns| ns / 1e6);
         let kib = (server.anonymous_kib()?.saturating_sub(before)) as f64 / alive as f64;
         let began = Instant::now();
         let listed = list(&server.client().await?).await?.len();
         let list_ms = began.elapsed().as_secs_f64() * 1000.0;
         let warnings = server.warnings();
         let end = server.shutdown()?.as_secs_f64();
-        println!("{alive:<14}{p50:>10.2}{p95:>10.2}{kib:>14.1}{list_ms:>12.1}{end:>12.2}{rate:>14.0}");
-        taken.push(json!({ "tasks": alive, "p50_ms": p50, "p95_ms": p95, "kib_per_task": kib, "listed": listed,
+        let shown = bare.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.2}"));
+        println!("{alive:<14}{p50:>10.2}{p95:>10.2}{shown:>10}{kib:>14.1}{list_ms:>12.1}{end:>14.2}{rate:>10.0}");
+        taken.push(json!({ "tasks": alive, "p50_ms": p50, "p95_ms": p95, "bare_ms": bare, "kib_per_task": kib, "listed": listed,
             "list_ms": list_ms, "end_s": end, "starts_per_second": rate }));
         if let Some(why) = refused {
             println!("{wanted} were wanted: {why} ({warnings})");

@@ -68,7 +68,7 @@ pub async fn arms(args: &Args) -> Result<Value, Failure> {
             rates.push(json!({ "who": name, "clients": clients, "per_second": rate }));
         }
         if let Some(beside) = &args.beside {
-            let rate = rate_of(beside, clients, args.burst)?;
+            let rate = number_of(beside, &[args.burst.to_string(), clients.to_string()])?;
             println!("{}, {clients} launcher(s): {rate:.0} per second", args.beside_name);
             rates.push(json!({ "who": args.beside_name, "clients": clients, "per_second": rate }));
         }
@@ -76,12 +76,13 @@ pub async fn arms(args: &Args) -> Result<Value, Failure> {
     Ok(json!({ "latencies": latencies, "rates": rates }))
 }
 
-/// Starts per second of a peer: what this program prints last when told how long and how many at once.
-fn rate_of(program: &Path, launchers: usize, milliseconds: u64) -> Result<f64, Failure> {
-    let output = Command::new(program).args([milliseconds.to_string(), launchers.to_string()]).output()?;
+/// The number that a program of scripts/bench prints last.
+pub fn number_of(program: &Path, args: &[String]) -> Result<f64, Failure> {
+    let output = Command::new(program).args(args).output()?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    let rate = said.split_whitespace().last().and_then(|word| word.parse().ok());
-    rate.filter(|_| output.status.success())
+    let number = said.split_whitespace().last().and_then(|word| word.parse().ok());
+    number
+        .filter(|_| output.status.success())
         .ok_or_else(|| format!("{} failed: {}", program.display(), String::from_utf8_lossy(&output.stderr)).into())
 }
 
