@@ -125,7 +125,7 @@ def service(of):
             for arm in of["latencies"] for kind in arm["kinds"]]
     clients = sorted({rate["clients"] for rate in of["rates"]})
     found = {(rate["who"], rate["clients"]): rate["per_second"] for rate in of["rates"]}
-    speeds = [[who, *[f"{found[who, n]:.0f}" for n in clients]] for who in dict.fromkeys(rate["who"] for rate in of["rates"])]
+    speeds = [[who, *[f"{found[who, n]:.0f}" if (who, n) in found else "failed" for n in clients]] for who in dict.fromkeys(rate["who"] for rate in of["rates"])]
     return "\n".join([
         "## Over the service", "",
         f"Over mTLS on an open connection, milliseconds; {of['latencies'][0]['starts']} starts of `echo` in each arm, the arms in turn."

@@ -9,12 +9,14 @@
  * timer ROUNDS WARMUP PAUSE_MS STDERR_FILE CONTESTANTS (launch.h says how they are written)
  * timer probe STDERR_FILE CONTESTANT: one launch, which has to exit with the 42 of a no-op with an argument
  *
- * One line per contestant on stdout: name, p50, p95, p99, minimum, mean (ns), peak memory (KiB).
+ * One line per contestant on stdout: name, p50, p95, p99, minimum, mean (ns), peak memory (KiB). One
+ * that fails is out for the rest of the run, and its line has its name and the failure alone.
  */
 #include "launch.h"
 
 static uint64_t *samples[MAX_CONTESTANTS];
 static long peak_kib[MAX_CONTESTANTS];
+static char *failed[MAX_CONTESTANTS];
 
 static void shuffle(int *order)
 {
@@ -59,8 +61,10 @@ int main(int argc, char **argv)
         struct rusage usage;
         expected = 42;
         parse(argc, argv, 3, argv[2]);
-        measure(&contestants[0], 0, (struct timespec){0}, &usage);
-        return 0;
+        if (measure(&contestants[0], 0, (struct timespec){0}, &usage))
+            return 0;
+        fprintf(stderr, "%s\n", failure);
+        return 1;
     }
     if (argc < 7) {
         fputs("usage: timer ROUNDS WARMUP PAUSE_MS STDERR_FILE NAME COMMAND [ARG]... [--- NAME COMMAND [ARG]...]...\n", stderr);
@@ -83,7 +87,11 @@ int main(int argc, char **argv)
         for (int i = 0; i < count; i++) {
             int at = order[i];
             struct rusage usage;
+            if (failed[at])
+                continue;
             uint64_t took = measure(&contestants[at], round, pause, &usage);
+            if (!took)
+                failed[at] = strdup(failure);
             if (round >= warmup)
                 samples[at][round - warmup] = took;
             if (usage.ru_maxrss > peak_kib[at])
@@ -93,6 +101,10 @@ int main(int argc, char **argv)
     }
     for (int i = 0; i < count; i++) {
         uint64_t *sorted = samples[i], sum = 0;
+        if (failed[i]) {
+            printf("%s\t%s\n", contestants[i].name, failed[i]);
+            continue;
+        }
         for (long n = 0; n < rounds; n++)
             sum += sorted[n];
         qsort(sorted, (size_t)rounds, sizeof(uint64_t), ascending);
