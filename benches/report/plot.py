@@ -10,10 +10,11 @@ WIDTH, HEIGHT = 720, 330
 LEFT, RIGHT, TOP, BOTTOM = 64, 24, 64, 48
 STYLE = """
   text { font: 13px system-ui, sans-serif; fill: #24292f }
+  .paper { fill: #ffffff }
   .title { font-size: 15px; font-weight: 600 }
   .grid { stroke: #d0d7de; stroke-width: 1 }
   .line { fill: none; stroke-width: 2 }
-  @media (prefers-color-scheme: dark) { text { fill: #e6edf3 } .grid { stroke: #3d444d } }
+  @media (prefers-color-scheme: dark) { .paper { fill: #0d1117 } text { fill: #e6edf3 } .grid { stroke: #3d444d } }
 """
 # Of a lightness that has contrast to white and to near-black alike.
 COLOURS = ["#0a7d4f", "#c4562e", "#3b76d6", "#a05cc4", "#8a7a1c", "#c2417f", "#6e7781"]
@@ -23,7 +24,9 @@ MARKERS = ["circle", "square", "diamond", "triangle"]
 def document(title, body, height=HEIGHT):
     return "\n".join([
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img">',
-        f"<title>{escape(title)}</title>", f"<style>{STYLE}</style>", text(16, 22, title, "title"), *body, "</svg>", ""])
+        f"<title>{escape(title)}</title>", f"<style>{STYLE}</style>",
+        # Its own ground: a page may be dark where the reader's system is not.
+        f'<rect width="{WIDTH}" height="{height}" rx="6" class="paper"/>', text(16, 22, title, "title"), *body, "</svg>", ""])
 
 
 def text(x, y, words, kind="", anchor="start"):
