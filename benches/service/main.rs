@@ -4,20 +4,24 @@
 #![allow(clippy::disallowed_methods)] // it starts a server and a few threads, and no sandbox of its own
 
 mod audit;
+mod fanout;
 mod limit;
+mod live;
 mod measure;
 mod plants;
 mod server;
 mod starts;
 mod streams;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
 
-use measure::{Rate, median, percentiles};
+use measure::{Rate, median};
 use server::Server;
+
+const PARTS: [&str; 8] = ["throughput", "many", "memory", "starts", "live", "output", "audit", "plants"];
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -48,9 +52,27 @@ struct Args {
     /// Escapees that are planted, of each kind.
     #[arg(long, default_value_t = 200)]
     trials: usize,
+    /// How long each burst of starts lasts, in milliseconds.
+    #[arg(long, default_value_t = 3000)]
+    burst: u64,
+    /// Told milliseconds and a number of launchers, prints how many starts per second a peer has.
+    #[arg(long)]
+    beside: Option<PathBuf>,
+    /// The peer's name.
+    #[arg(long, default_value = "the peer")]
+    beside_name: String,
+    /// Prints what a start of bare C takes at p50, in nanoseconds.
+    #[arg(long)]
+    bare: Option<PathBuf>,
+    /// Numbers of sleeping tasks beside which starts are timed.
+    #[arg(long, value_delimiter = ',', default_values_t = [10, 100, 1000, 5000])]
+    levels: Vec<usize>,
     /// Only these parts.
-    #[arg(long, value_delimiter = ',', default_values = ["throughput", "many", "memory", "starts", "audit", "plants"])]
+    #[arg(long, value_delimiter = ',', default_values = PARTS, value_parser = PARTS)]
     only: Vec<String>,
+    /// Where the results of starts, live and output are written to, for scripts/bench to show.
+    #[arg(long)]
+    json: Option<PathBuf>,
 }
 
 fn main() -> Result<(), Failure> {
@@ -63,7 +85,16 @@ fn main() -> Result<(), Failure> {
     let load = std::fs::read_to_string("/proc/loadavg")?;
     println!("load before: {}; {} processors", load.trim(), std::thread::available_parallelism()?);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(run(&args))
+    // Whoever is told to stop drops its servers, which end in good order and leave nothing.
+    runtime.block_on(async {
+        tokio::select! { done = run(&args) => done, signal = stopped() => Err(signal?.into()) }
+    })
+}
+
+async fn stopped() -> std::io::Result<&'static str> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    tokio::select! { _ = interrupt.recv() => Ok("interrupted"), _ = terminate.recv() => Ok("told to stop") }
 }
 
 async fn run(args: &Args) -> Result<(), Failure> {
@@ -74,24 +105,28 @@ async fn run(args: &Args) -> Result<(), Failure> {
     if wanted("plants") {
         audit::lives(args).await?;
     }
-    let server = Server::start(&args.server, &args.dir)?;
     if wanted("throughput") || wanted("many") {
+        let server = Server::start(&args.server, &args.dir)?;
         let client = server.client().await?;
         let task = streams::writer(&client, args.mib).await?;
         client.wait(task, None).await?;
         throughput(args, &server, task, wanted("many")).await?;
     }
     if wanted("memory") {
-        // A fresh one: what others left in its allocator is not for the crowd to answer for.
         memory(&Server::start(&args.server, &args.dir)?, args).await?;
     }
+    let mut results = serde_json::Map::new();
     if wanted("starts") {
-        latencies("state on disk", &server, args.starts).await?;
-        latencies("state in memory", &Server::start(&args.server, Path::new("/dev/shm"))?, args.starts).await?;
-        for clients in [1, 8] {
-            let rate = starts::per_second(&server, clients, Duration::from_secs(4)).await?;
-            println!("{clients} client(s), start to proven end, again and again: {rate:.0} per second");
-        }
+        results.insert("service".into(), starts::arms(args).await?);
+    }
+    if wanted("live") {
+        results.insert("live".into(), live::levels(args).await?);
+    }
+    if wanted("output") {
+        results.insert("output".into(), fanout::output(args).await?);
+    }
+    if let Some(path) = &args.json {
+        std::fs::write(path, serde_json::to_vec(&results)?)?;
     }
     Ok(())
 }
@@ -166,21 +201,5 @@ async fn memory(server: &Server, args: &Args) -> Result<(), Failure> {
     let peak = crowd.after.peak;
     let verdict = if peak < 256.0 { "met" } else { "not met" };
     println!("{:<22}{peak:>10.1}, wanted under 256: {verdict}; {:.1} GiB were read", "peak", crowd.gib);
-    Ok(())
-}
-
-async fn latencies(name: &str, server: &Server, rounds: usize) -> Result<(), Failure> {
-    starts::starts(server, 20).await?;
-    let times = starts::starts(server, rounds).await?;
-    println!("\n{:<38}{:>8}{:>8}{:>8}", format!("{name}, ms"), "p50", "p95", "p99");
-    for (name, times) in [
-        ("GetTaskStatus", &times.status),
-        ("StartTask answered", &times.answered),
-        ("StartTask to first output byte", &times.first_byte),
-        ("StartTask to the proven end", &times.ended),
-    ] {
-        let [p50, p95, p99] = percentiles(times);
-        println!("{name:<38}{p50:>8.2}{p95:>8.2}{p99:>8.2}");
-    }
     Ok(())
 }

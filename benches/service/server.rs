@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use taskman::client::{Client, Credentials};
 
@@ -15,8 +16,8 @@ const CONFIG: &str = r#"
 total = 8192
 per_address = 4096
 [quota]
-running = 4000
-running_per_user = 4000
+running = 20000
+running_per_user = 20000
 stored_output_per_user = "64G"
 requests_per_second = 1000000
 burst = 1000000
@@ -33,6 +34,7 @@ pub struct Server {
     process: Child,
     dir: tempfile::TempDir,
     address: String,
+    said: Vec<String>,
 }
 
 impl Server {
@@ -66,7 +68,7 @@ impl Server {
         };
         // Whoever does not read what it says holds it up sooner or later.
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| eprintln!("{line}")));
-        Ok(Self { process, dir, address: format!("localhost:{port}") })
+        Ok(Self { process, dir, address: format!("localhost:{port}"), said })
     }
 
     /// A connection of its own, as client001.
@@ -82,6 +84,12 @@ impl Server {
     /// Where it listens.
     pub fn address(&self) -> &str {
         &self.address
+    }
+
+    /// What it warned of before it listened: ceilings that the host made it lower.
+    pub fn warnings(&self) -> String {
+        let lines: Vec<&str> = self.said.iter().filter_map(|line| line.strip_prefix("taskman-server: ")).collect();
+        lines.join("; ")
     }
 
     /// The certificates that it made.
@@ -116,6 +124,29 @@ impl Server {
         Memory { now: of("VmRSS:"), peak: of("VmHWM:") }
     }
 
+    /// Anonymous memory of launcher, server and auditor together, in KiB: what each task adds to.
+    pub fn anonymous_kib(&self) -> Result<u64, Failure> {
+        let pids = self.pids().into_iter().chain([self.auditor()?]);
+        Ok(pids.filter_map(|pid| status_kib(pid, "RssAnon:")).sum())
+    }
+
+    /// Ends it in good order, with whatever runs, and says how long that took.
+    pub fn shutdown(mut self) -> Result<Duration, Failure> {
+        let began = Instant::now();
+        self.end()?;
+        Ok(began.elapsed())
+    }
+
+    fn end(&mut self) -> Result<(), Failure> {
+        let pid = nix::unistd::Pid::from_raw(self.process.id() as i32);
+        // One that has been waited for has no process to signal.
+        if self.process.try_wait()?.is_none() {
+            nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM)?;
+            self.process.wait()?;
+        }
+        Ok(())
+    }
+
     /// Processor time of launcher and server so far, in seconds.
     pub fn cpu(&self) -> f64 {
         self.pids().iter().map(|pid| processor_seconds(*pid)[0]).sum()
@@ -125,9 +156,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         // An orderly end leaves nothing on the host.
-        let pid = nix::unistd::Pid::from_raw(self.process.id() as i32);
-        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);
-        let _ = self.process.wait();
+        let _ = self.end();
     }
 }
 

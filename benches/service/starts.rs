@@ -1,16 +1,93 @@
 //! What a start costs over the service: until its first byte is at the client, and how many there are in a second.
 
+use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
+use serde_json::{Value, json};
 use taskman::client::{Client, OutputRequest, StartTaskRequest};
 
-use crate::Failure;
+use crate::measure::percentiles;
 use crate::server::Server;
+use crate::{Args, Failure};
 
 /// A command with its arguments.
 pub fn task(command: &str, args: &[&str]) -> StartTaskRequest {
     let args = args.iter().map(ToString::to_string).collect();
     StartTaskRequest { command: command.into(), args, ..Default::default() }
+}
+
+/// A server as somebody may configure it. Another arm is one more line here.
+struct Arm {
+    name: &'static str,
+    /// Where its state lies, if not on the disk that is measured.
+    dir: Option<&'static str>,
+    /// More configuration.
+    config: &'static str,
+}
+
+const ARMS: [Arm; 2] = [
+    Arm { name: "cold", dir: None, config: "" },
+    Arm { name: "cold, state in memory", dir: Some("/dev/shm"), config: "" },
+];
+
+/// So many starts of one arm, then as many of the next: the machine drifts.
+const TURN: usize = 20;
+
+/// Latencies of each arm, then starts per second with 1 and 8 clients; a peer's beside them, where there is one.
+pub async fn arms(args: &Args) -> Result<Value, Failure> {
+    let mut servers = Vec::new();
+    for arm in &ARMS {
+        let dir = arm.dir.map_or(args.dir.as_path(), Path::new);
+        servers.push((arm.name, Server::start_with(&args.server, dir, arm.config)?, Starts::default()));
+    }
+    for (_, server, _) in &servers {
+        starts(server, TURN, &mut Starts::default()).await?;
+    }
+    for turn in 0..args.starts.div_ceil(TURN) {
+        for (_, server, times) in &mut servers {
+            starts(server, TURN.min(args.starts - turn * TURN), times).await?;
+        }
+    }
+    let mut latencies = Vec::new();
+    for (name, _, times) in &servers {
+        let kinds = times.kinds().map(|(kind, times)| json!({ "kind": kind, "ms": percentiles(times) }));
+        println!("\n{:<38}{:>8}{:>8}{:>8}", format!("{name}, ms"), "p50", "p95", "p99");
+        for (kind, times) in times.kinds() {
+            let [p50, p95, p99] = percentiles(times);
+            println!("{kind:<38}{p50:>8.2}{p95:>8.2}{p99:>8.2}");
+        }
+        latencies.push(json!({ "arm": name, "starts": args.starts, "kinds": kinds }));
+    }
+    let mut rates = Vec::new();
+    let burst = Duration::from_millis(args.burst);
+    for clients in [1, 8] {
+        for (name, server, _) in &servers {
+            let rate = per_second(server, clients, burst).await?;
+            println!("{name}, {clients} client(s), start to proven end, again and again: {rate:.0} per second");
+            rates.push(json!({ "who": name, "clients": clients, "per_second": rate }));
+        }
+        let Some(beside) = &args.beside else { continue };
+        match number_of(beside, &[args.burst.to_string(), clients.to_string()]) {
+            Ok(rate) => {
+                println!("{}, {clients} launcher(s): {rate:.0} per second", args.beside_name);
+                rates.push(json!({ "who": args.beside_name, "clients": clients, "per_second": rate }));
+            }
+            // A peer's failure is not the service's.
+            Err(error) => println!("{}, {clients} launcher(s): {error}", args.beside_name),
+        }
+    }
+    Ok(json!({ "latencies": latencies, "rates": rates }))
+}
+
+/// The number that a program of scripts/bench prints last.
+pub fn number_of(program: &Path, args: &[String]) -> Result<f64, Failure> {
+    let output = Command::new(program).args(args).output()?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let number = said.split_whitespace().last().and_then(|word| word.parse().ok());
+    number
+        .filter(|_| output.status.success())
+        .ok_or_else(|| format!("{} failed: {}", program.display(), String::from_utf8_lossy(&output.stderr)).into())
 }
 
 /// Times of one kind each, taken in turns.
@@ -26,11 +103,21 @@ pub struct Starts {
     pub ended: Vec<Duration>,
 }
 
-/// `rounds` starts of `echo`, one after the other.
-pub async fn starts(server: &Server, rounds: usize) -> Result<Starts, Failure> {
+impl Starts {
+    fn kinds(&self) -> [(&'static str, &[Duration]); 4] {
+        [
+            ("GetTaskStatus", &self.status),
+            ("StartTask answered", &self.answered),
+            ("StartTask to first output byte", &self.first_byte),
+            ("StartTask to the proven end", &self.ended),
+        ]
+    }
+}
+
+/// `rounds` starts of `echo`, one after the other on one connection.
+pub async fn starts(server: &Server, rounds: usize, times: &mut Starts) -> Result<(), Failure> {
     let client = server.client().await?;
     let sleeper = client.start(task("sleep", &["600"])).await?;
-    let mut times = Starts::default();
     for _ in 0..rounds {
         let began = Instant::now();
         client.get_status(sleeper).await?;
@@ -45,7 +132,8 @@ pub async fn starts(server: &Server, rounds: usize) -> Result<Starts, Failure> {
         times.ended.push(began.elapsed());
     }
     client.stop(sleeper, Some(Duration::ZERO)).await?;
-    Ok(times)
+    client.wait(sleeper, None).await?;
+    Ok(())
 }
 
 /// Starts per second with this many clients, each of which waits for the end of its task before the next.

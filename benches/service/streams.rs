@@ -22,7 +22,7 @@ pub async fn writer(client: &Client, mib: u64) -> Result<TaskId, Failure> {
 }
 
 /// Reads everything; the number of bytes must be right.
-async fn read(client: &Client, task: TaskId, bytes: u64) -> Result<(), Failure> {
+pub async fn read(client: &Client, task: TaskId, bytes: u64) -> Result<(), Failure> {
     let mut output = client.stream(OutputRequest::all(task)).await?;
     let (mut seen, mut end) = (0, StreamEnd::Unspecified);
     while let Some(chunk) = output.next().await? {

@@ -4,165 +4,19 @@
  * Interleaved, because the machine's mood changes within a run: a ratio is only fair when
  * both numbers were taken in the same seconds. In a new random order each round, because
  * the kernel tears namespaces and cgroups down after the exit that the caller sees, and
- * that bill must not always land on the same neighbour. By vfork, because fork would charge
- * each contestant for copying this program.
+ * that bill must not always land on the same neighbour.
  *
- * timer ROUNDS WARMUP PAUSE_MS STDERR_FILE NAME COMMAND [ARG]... [--- NAME COMMAND [ARG]...]...
+ * timer ROUNDS WARMUP PAUSE_MS STDERR_FILE CONTESTANTS (launch.h says how they are written)
+ * timer probe STDERR_FILE CONTESTANT: one launch, which has to exit with the 42 of a no-op with an argument
  *
- * In a command, `{n}` at the end of an argument becomes the number of the launch (container
- * ids must be new each time), and an argument `@PATH` becomes the number of a descriptor
- * freshly opened on PATH (a filter is read to its end each time). Neither is inside the timed
- * span. A first argument `mountns=PATH` starts the command in that mount namespace: one setns,
- * some microseconds, where nsenter(1) would charge the contestant a whole program start.
- *
- * One line per contestant on stdout: name, p50, p95, minimum, mean (ns), peak memory (KiB).
+ * One line per contestant on stdout: name, p50, p95, p99, minimum, mean (ns), peak memory (KiB). One
+ * that fails is out for the rest of the run, and its line has its name and the failure alone.
  */
-#define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
-#include <sched.h>
-#include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
+#include "launch.h"
 
-#define MAX_CONTESTANTS 16
-#define MAX_ARGS 128
-
-struct contestant {
-    const char *name;
-    char **argv;            /* as given */
-    char *launch[MAX_ARGS]; /* as started: placeholders filled in */
-    int argc;
-    int mount_ns; /* to enter before exec, or -1 */
-    uint64_t *samples;
-    long peak_kib;
-};
-
-static struct contestant contestants[MAX_CONTESTANTS];
-static int count;
-static int null_fd, stderr_fd;
-static struct timespec pause_before;
-static volatile sig_atomic_t stopped_by;
-extern char **environ;
-
-static void die(const char *what, const char *object)
-{
-    fprintf(stderr, "timer: %s %s: %s\n", what, object, strerror(errno));
-    exit(1);
-}
-
-static long number(const char *text, const char *what, long least)
-{
-    char *end;
-    errno = 0;
-    long value = strtol(text, &end, 10);
-    if (errno || end == text || *end || value < least || value > 1000000) {
-        fprintf(stderr, "timer: %s must be a number from %ld to 1000000, not \"%s\"\n", what, least, text);
-        exit(2);
-    }
-    return value;
-}
-
-static uint64_t now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-/* A launch under way is waited for, so that whoever cleans up after this program races with nobody. */
-static void on_stop(int signal)
-{
-    stopped_by = signal;
-}
-
-static void catch_stops(void)
-{
-    struct sigaction action = {.sa_handler = on_stop};
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGHUP, &action, NULL);
-    signal(SIGQUIT, SIG_DFL); /* a shell ignores it for its background jobs; no contestant should inherit that */
-}
-
-/* Only the child's own registers and descriptors may change between vfork and exec. */
-static pid_t start(char **argv, int mount_ns)
-{
-    pid_t pid = vfork();
-    if (pid == 0) {
-        if (mount_ns >= 0 && setns(mount_ns, CLONE_NEWNS) != 0)
-            _exit(126);
-        dup2(null_fd, 0);
-        dup2(null_fd, 1);
-        dup2(stderr_fd, 2);
-        execve(argv[0], argv, environ);
-        _exit(127);
-    }
-    return pid;
-}
-
-/* Fills in the placeholders; returns the descriptor to close afterwards, or -1. */
-static int prepare(struct contestant *c, long launch)
-{
-    static char text[MAX_ARGS][256];
-    int opened = -1;
-
-    for (int i = 0; i < c->argc; i++) {
-        char *arg = c->argv[i];
-        size_t size = strlen(arg);
-        c->launch[i] = arg;
-        if (arg[0] == '@') {
-            opened = open(arg + 1, O_RDONLY);
-            if (opened < 0)
-                die("open", arg + 1);
-            snprintf(text[i], sizeof text[i], "%d", opened);
-            c->launch[i] = text[i];
-        } else if (size >= 3 && strcmp(arg + size - 3, "{n}") == 0) {
-            snprintf(text[i], sizeof text[i], "%.*s%ld", (int)size - 3, arg, launch);
-            c->launch[i] = text[i];
-        }
-    }
-    c->launch[c->argc] = NULL;
-    return opened;
-}
-
-static uint64_t measure(struct contestant *c, long launch)
-{
-    struct rusage usage;
-    int status;
-    int opened = prepare(c, launch);
-
-    if (pause_before.tv_sec || pause_before.tv_nsec)
-        nanosleep(&pause_before, NULL);
-    uint64_t begin = now();
-    pid_t pid = start(c->launch, c->mount_ns);
-    if (pid < 0)
-        die("vfork for", c->name);
-    while (wait4(pid, &status, 0, &usage) < 0)
-        if (errno != EINTR)
-            die("wait4 for", c->name);
-    uint64_t took = now() - begin;
-
-    if (opened >= 0)
-        close(opened);
-    if (stopped_by)
-        exit(128 + stopped_by);
-    if (status != 0) {
-        int by_signal = WIFSIGNALED(status);
-        fprintf(stderr, "\ntimer: %s, launch %ld: %s %d instead of exit code 0\n", c->name, launch,
-                by_signal ? "signal" : "exit code", by_signal ? WTERMSIG(status) : WEXITSTATUS(status));
-        exit(1);
-    }
-    if (usage.ru_maxrss > c->peak_kib)
-        c->peak_kib = usage.ru_maxrss;
-    return took;
-}
+static uint64_t *samples[MAX_CONTESTANTS];
+static long peak_kib[MAX_CONTESTANTS];
+static char *failed[MAX_CONTESTANTS];
 
 static void shuffle(int *order)
 {
@@ -195,81 +49,68 @@ static int ascending(const void *a, const void *b)
 }
 
 /* Nearest rank: a value that was really measured. */
-static uint64_t percentile(const uint64_t *sorted, long n, long percent)
+static unsigned long long percentile(const uint64_t *sorted, long n, long percent)
 {
     long rank = (n * percent + 99) / 100;
     return sorted[rank > 0 ? rank - 1 : 0];
 }
 
-static void parse(int argc, char **argv)
-{
-    for (int i = 5; i < argc; i++) {
-        if (count == MAX_CONTESTANTS || i + 1 >= argc) {
-            fprintf(stderr, "timer: too many contestants, or one without a command\n");
-            exit(2);
-        }
-        struct contestant *c = &contestants[count++];
-        c->name = argv[i++];
-        c->mount_ns = -1;
-        if (strncmp(argv[i], "mountns=", 8) == 0) {
-            c->mount_ns = open(argv[i] + 8, O_RDONLY | O_CLOEXEC);
-            if (c->mount_ns < 0)
-                die("open", argv[i] + 8);
-            i++;
-        }
-        c->argv = argv + i;
-        while (i < argc && strcmp(argv[i], "---") != 0)
-            i++, c->argc++;
-        if (c->argc == 0 || c->argc >= MAX_ARGS) {
-            fprintf(stderr, "timer: %s has no arguments or more than %d\n", c->name, MAX_ARGS - 1);
-            exit(2);
-        }
-    }
-}
-
 int main(int argc, char **argv)
 {
+    if (argc > 4 && strcmp(argv[1], "probe") == 0) {
+        struct rusage usage;
+        expected = 42;
+        parse(argc, argv, 3, argv[2]);
+        if (measure(&contestants[0], 0, (struct timespec){0}, &usage))
+            return 0;
+        fprintf(stderr, "%s\n", failure);
+        return 1;
+    }
     if (argc < 7) {
         fputs("usage: timer ROUNDS WARMUP PAUSE_MS STDERR_FILE NAME COMMAND [ARG]... [--- NAME COMMAND [ARG]...]...\n", stderr);
         return 2;
     }
     long rounds = number(argv[1], "ROUNDS", 1), warmup = number(argv[2], "WARMUP", 0);
     long pause_ms = number(argv[3], "PAUSE_MS", 0);
-    pause_before = (struct timespec){pause_ms / 1000, pause_ms % 1000 * 1000000};
-    catch_stops();
-    null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (null_fd < 0)
-        die("open", "/dev/null");
-    stderr_fd = open(argv[4], O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
-    if (stderr_fd < 0)
-        die("open", argv[4]);
-    parse(argc, argv);
+    struct timespec pause = {pause_ms / 1000, pause_ms % 1000 * 1000000};
+    parse(argc, argv, 5, argv[4]);
 
     int order[MAX_CONTESTANTS];
     for (int i = 0; i < count; i++) {
         order[i] = i;
-        contestants[i].samples = calloc((size_t)rounds, sizeof(uint64_t));
-        if (!contestants[i].samples)
+        samples[i] = calloc((size_t)rounds, sizeof(uint64_t));
+        if (!samples[i])
             die("calloc for", contestants[i].name);
     }
     for (long round = 0; round < warmup + rounds; round++) {
         shuffle(order);
         for (int i = 0; i < count; i++) {
-            uint64_t took = measure(&contestants[order[i]], round);
+            int at = order[i];
+            struct rusage usage;
+            if (failed[at])
+                continue;
+            uint64_t took = measure(&contestants[at], round, pause, &usage);
+            if (!took)
+                failed[at] = strdup(failure);
             if (round >= warmup)
-                contestants[order[i]].samples[round - warmup] = took;
+                samples[at][round - warmup] = took;
+            if (usage.ru_maxrss > peak_kib[at])
+                peak_kib[at] = usage.ru_maxrss;
         }
         show_progress(round, warmup, rounds);
     }
     for (int i = 0; i < count; i++) {
-        struct contestant *c = &contestants[i];
-        uint64_t sum = 0;
+        uint64_t *sorted = samples[i], sum = 0;
+        if (failed[i]) {
+            printf("%s\t%s\n", contestants[i].name, failed[i]);
+            continue;
+        }
         for (long n = 0; n < rounds; n++)
-            sum += c->samples[n];
-        qsort(c->samples, (size_t)rounds, sizeof(uint64_t), ascending);
-        printf("%s\t%llu\t%llu\t%llu\t%llu\t%ld\n", c->name, (unsigned long long)percentile(c->samples, rounds, 50),
-               (unsigned long long)percentile(c->samples, rounds, 95), (unsigned long long)c->samples[0],
-               (unsigned long long)(sum / (uint64_t)rounds), c->peak_kib);
+            sum += sorted[n];
+        qsort(sorted, (size_t)rounds, sizeof(uint64_t), ascending);
+        printf("%s\t%llu\t%llu\t%llu\t%llu\t%llu\t%ld\n", contestants[i].name, percentile(sorted, rounds, 50),
+               percentile(sorted, rounds, 95), percentile(sorted, rounds, 99), (unsigned long long)sorted[0],
+               (unsigned long long)sum / (unsigned long long)rounds, peak_kib[i]);
     }
     return fflush(stdout) == 0 ? 0 : 1;
 }
