@@ -7,7 +7,7 @@ use toml::Table;
 
 use super::parse::ConfigError;
 use super::table::Section;
-use super::{Audit, AuditLog, Config, Connections, Fsync, Output, Profile, Quota, Retain, Stop, Tls};
+use super::{Audit, AuditLog, Config, Connections, Fsync, Output, Profile, Quota, Retain, Stop, Tls, Warm};
 use crate::certs::name;
 use crate::place::UidRange;
 use crate::task::limits::Limits;
@@ -36,6 +36,7 @@ pub(super) fn typed(table: &Table) -> Result<Config, ConfigError> {
         output: output(&root.section("output")?)?,
         retain: retain(&root.section("retain")?)?,
         stop: stop(&root.section("stop")?)?,
+        warm: warm(&root.section("warm")?)?,
         audit_log: audit_log(&root.section("audit_log")?)?,
         audit: audit(&root.section("audit")?)?,
         profiles: profiles(&root.section("profiles")?)?,
@@ -118,6 +119,10 @@ fn retain(section: &Section<'_>) -> Result<Retain, ConfigError> {
 
 fn stop(section: &Section<'_>) -> Result<Stop, ConfigError> {
     Ok(Stop { grace: section.grace("grace")?, shutdown: section.grace("shutdown")? })
+}
+
+fn warm(section: &Section<'_>) -> Result<Warm, ConfigError> {
+    Ok(Warm { slots: section.number("slots", 0, 1024)?, idle: section.duration("idle")? })
 }
 
 fn audit_log(section: &Section<'_>) -> Result<AuditLog, ConfigError> {

@@ -38,10 +38,11 @@ const NAMESPACES: [(Defence, libc::c_int); 6] = [
 ];
 
 /// Creates the task in its cgroup and completes the cgroup while the child confines itself. How that ends, the [`Starting`]
-/// tells.
+/// tells. If it is `parked`, its command is told to it later.
 pub fn begin(
     launcher: &Launcher,
     spec: TaskSpec,
+    parked: bool,
     disks: &[Device],
     reduced: Vec<String>,
 ) -> Result<Starting, StartError> {
@@ -94,6 +95,7 @@ pub fn begin(
             drop(place);
             sandbox::enter(&Plan {
                 spec: &spec,
+                parked,
                 uid: lease.uid,
                 group: &placement.group,
                 launcher: &launcher.myself,
@@ -122,7 +124,7 @@ pub fn begin(
     });
     fault::point("placed");
     let stdio = Stdio { stdin: Some(feed), stdout: Some(output), stderr: errors };
-    let deadline = Instant::now() + START;
+    let deadline = Some(Instant::now() + START);
     let (said, payload) = (Vec::new(), None);
     Ok(Starting { spec, lease, placement, completed, report, status, stdio, reduced, said, payload, deadline })
 }

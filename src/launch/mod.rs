@@ -112,6 +112,15 @@ impl Launcher {
 
     /// Creates a task's process in its cgroup; [`Starting::look`] tells when its command was executed.
     pub fn begin(&self, spec: TaskSpec) -> Result<Starting, StartError> {
+        self.build(spec, false)
+    }
+
+    /// Builds a sandbox for a task of this id and shape, and leaves it waiting for the command.
+    fn park(&self, spec: TaskSpec) -> Result<Starting, StartError> {
+        self.build(spec, true)
+    }
+
+    fn build(&self, spec: TaskSpec, parked: bool) -> Result<Starting, StartError> {
         spec.limits.validate()?;
         let devices = device::behind(&sandbox::host_paths(&spec));
         let mut reduced = doctor::strict_refusals(&self.layout, &spec, &devices);
@@ -122,7 +131,7 @@ impl Launcher {
         reduced.extend(devices.iter().filter_map(Devices::reduction));
         // What could not be found out stands among the reductions.
         let disks = devices.map(|devices| devices.disks).unwrap_or_default();
-        create::begin(self, spec, &disks, reduced)
+        create::begin(self, spec, parked, &disks, reduced)
     }
 
     /// Removes what dead instances left behind; live ones are not touched.
