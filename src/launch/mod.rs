@@ -28,7 +28,7 @@ use crate::task::spec::TaskSpec;
 
 pub use crate::place::UidRange;
 pub use pump::{Sink, Stream};
-pub use starting::Starting;
+pub use starting::{Built, Starting};
 pub use task::{Status, Task, Wait};
 pub use uids::Lease;
 
@@ -104,6 +104,12 @@ impl Launcher {
     }
 
     fn start_here(&self, spec: TaskSpec) -> Result<Task, StartError> {
+        if off(Defence::ColdStart) {
+            let mut parked = self.park(spec.clone())?;
+            parked.wait_until_built()?;
+            parked.take(spec)?;
+            return parked.wait();
+        }
         let starting = self.begin(spec)?;
         // The child is building its root meanwhile.
         self.sweep();
@@ -115,8 +121,9 @@ impl Launcher {
         self.build(spec, false)
     }
 
-    /// Builds a sandbox for a task of this id and shape, and leaves it waiting for the command.
-    fn park(&self, spec: TaskSpec) -> Result<Starting, StartError> {
+    /// Builds a sandbox for a task of this id, limits and shape, and leaves it waiting for its command: [`Starting::take`] gives
+    /// it the one task that it is for. Dropped before that, it is killed and removed.
+    pub fn park(&self, spec: TaskSpec) -> Result<Starting, StartError> {
         self.build(spec, true)
     }
 

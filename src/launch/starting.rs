@@ -89,6 +89,7 @@ impl Starting {
                 }
                 Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN) if self.said == [sandbox::PARKED] => {
+                    fault::point("parked");
                     self.said.clear();
                     self.deadline = None;
                     return Some(Ok(Built::Parked));
@@ -102,6 +103,11 @@ impl Starting {
                 Err(errno) => return Some(Err(StartError::step("start")(SysError::new("read", "start pipe", errno)))),
             }
         }
+    }
+
+    /// Whether it has said nothing, or nothing since it was parked: then its command was not executed.
+    pub(super) fn is_silent(&self) -> bool {
+        self.said.strip_prefix(&[sandbox::PARKED]).unwrap_or(&self.said).is_empty()
     }
 
     /// Whether a parked sandbox can be told this task's command.
@@ -130,10 +136,15 @@ impl Starting {
 
     /// Waits until the command was executed, or for the reason why it was not.
     pub fn wait(mut self) -> Result<Task, StartError> {
+        self.wait_until_built()?;
+        self.into_task()
+    }
+
+    /// Waits until it is parked, or its command executed.
+    pub fn wait_until_built(&mut self) -> Result<Built, StartError> {
         loop {
             if let Some(result) = self.look() {
-                result?;
-                return self.into_task();
+                return result;
             }
             let readable = PollFd::new(self.report.as_fd(), PollFlags::POLLIN);
             poll_until([Some(readable)], self.deadline).map_err(StartError::step("start"))?;

@@ -49,8 +49,8 @@ pub struct Live {
     pub is_slot: bool,
     /// Of a sandbox that ends as none: the task to start under its id when it is gone.
     pub instead: Option<StartRequest>,
-    /// It was built before anybody came for it.
-    warm: bool,
+    /// It was built before anybody came for it, and this is who came: until the command was executed.
+    taken: Option<StartRequest>,
     /// Asked for while the task was being started.
     stop: Option<(Duration, Reason)>,
     /// When its end was seen.
@@ -78,17 +78,17 @@ impl Live {
         poller.add(starting.as_fd(), EpollFlags::EPOLLIN, Token::Report(serial))?;
         poller.set_deadline(serial, starting.deadline());
         let (id, stage) = (starting.id(), Stage::Starting(Box::new(starting)));
-        Ok(Self { id, serial, stage, is_slot, instead: None, warm: false, stop: None, over_at: None })
+        Ok(Self { id, serial, stage, is_slot, instead: None, taken: None, stop: None, over_at: None })
     }
 
-    /// Makes the sandbox that waits this task's.
-    pub fn take(&mut self, spec: TaskSpec, poller: &mut Poller) -> Result<(), StartError> {
+    /// Makes the sandbox that waits the task of this request, which is `spec`.
+    pub fn take(&mut self, request: &StartRequest, spec: TaskSpec, poller: &mut Poller) -> Result<(), StartError> {
         let Stage::Starting(starting) = &mut self.stage else {
             return Err(StartError::Refused("it does not wait".to_owned()));
         };
         starting.take(spec)?;
         poller.set_deadline(self.serial, starting.deadline());
-        (self.is_slot, self.warm) = (false, true);
+        (self.is_slot, self.taken) = (false, Some(request.clone()));
         Ok(())
     }
 
@@ -225,7 +225,13 @@ impl Live {
                 self.stage = Stage::Starting(starting);
                 News::None
             }
-            Some(Err(error)) => self.fail(starting, error, poller),
+            Some(Err(error)) => {
+                // One that died before it could execute anything, or say why it did not, is as good as none.
+                if starting.is_silent() && self.taken.is_some() {
+                    (self.is_slot, self.instead) = (true, self.taken.take());
+                }
+                self.fail(starting, error, poller)
+            }
             Some(Ok(Built::Parked)) => {
                 poller.set_deadline(self.serial, None);
                 self.stage = Stage::Starting(starting);
@@ -248,7 +254,7 @@ impl Live {
             process_id: task.process_id(),
             started_at: unix_millis(task.started_at),
             reduced: task.reduced.clone(),
-            warm: self.warm,
+            warm: self.taken.take().is_some(),
         };
         let mut watch = Box::new(Watch::new(task));
         let added = watch.descriptors().into_iter().try_for_each(|(source, fd, flags)| {

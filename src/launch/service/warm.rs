@@ -27,7 +27,7 @@ impl Service<'_> {
         self.pool.note(&request, waits, Instant::now());
         self.pool.remove(id);
         let Some(live) = self.live.get_mut(&serial) else { return };
-        if !waits || live.take(spec, &mut self.poller).is_err() {
+        if !waits || live.take(&request, spec, &mut self.poller).is_err() {
             live.instead = Some(request);
             self.with_task(serial, |live, poller| live.discard("it was not what was asked for", poller));
         }
