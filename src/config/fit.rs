@@ -24,8 +24,8 @@ impl Config {
         }
         let room = open_files - OWN - self.metrics_address.as_ref().map_or(0, |_| METRICS_CONNECTIONS as u64);
         let places = usize::try_from(room / TASK_IN_LAUNCHER).unwrap_or(usize::MAX);
-        // What stands ready is worth less than what runs.
-        self.warm.slots = self.warm.slots.min(places / 8);
+        // What stands ready is worth less than what runs; it has descriptors, and a uid.
+        self.warm.slots = self.warm.slots.min(places / 8).min(self.uid_range.count as usize / 8);
         let tasks = (places - self.warm.slots).min(self.quota.running);
         let connections = usize::try_from(room - tasks as u64 * TASK_IN_SERVER).unwrap_or(usize::MAX);
         let connections = connections.min(self.connections.total);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use toml::Table;
 
@@ -122,7 +123,12 @@ fn stop(section: &Section<'_>) -> Result<Stop, ConfigError> {
 }
 
 fn warm(section: &Section<'_>) -> Result<Warm, ConfigError> {
-    Ok(Warm { slots: section.number("slots", 0, 1024)?, idle: section.duration("idle")? })
+    let idle = section.duration("idle")?;
+    // What it shows of the host, and how it was confined, is of when it was built.
+    if idle > Duration::from_secs(600) {
+        return Err(section.refuse("idle", "must be at most 10m"));
+    }
+    Ok(Warm { slots: section.number("slots", 0, 1024)?, idle })
 }
 
 fn audit_log(section: &Section<'_>) -> Result<AuditLog, ConfigError> {

@@ -18,15 +18,12 @@ use crate::fault;
 use crate::sandbox::{self, Failure};
 use crate::sys::socket;
 use crate::task::id::TaskId;
-use crate::task::spec::{Command, TaskSpec};
+use crate::task::spec::TaskSpec;
 
 /// How long a sandbox may take to build: a thousand times what it takes, and not for ever.
 pub(super) const START: Duration = Duration::from_secs(30);
 /// No failure takes more words; what does is not one.
 const MOST: usize = 64 << 10;
-
-/// The longest command that a parked sandbox is told: what its socket takes in one go, so that nobody waits for anybody.
-const LONGEST: usize = 32 << 10;
 
 /// How far a sandbox has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +47,8 @@ pub struct Starting {
     pub(super) reduced: Vec<String>,
     pub(super) said: Vec<u8>,
     pub(super) payload: Option<i32>,
+    /// It ended without a word, or without one since it was parked: its command was not executed.
+    pub(super) died: bool,
     /// When it is given up; never while it is parked.
     pub(super) deadline: Option<Instant>,
 }
@@ -105,28 +104,18 @@ impl Starting {
         }
     }
 
-    /// Whether it has said nothing, or nothing since it was parked: then its command was not executed.
-    pub(super) fn is_silent(&self) -> bool {
-        self.said.strip_prefix(&[sandbox::PARKED]).unwrap_or(&self.said).is_empty()
-    }
-
-    /// Whether a parked sandbox can be told this task's command.
-    pub fn can_take(spec: &TaskSpec) -> bool {
-        orders(&spec.command()).len() <= LONGEST
-    }
-
     /// Gives a parked sandbox the one task that it is for; it must have been built for a task of the same id and shape.
     /// [`Starting::look`] tells how the execution went.
     pub fn take(&mut self, spec: TaskSpec) -> Result<(), StartError> {
-        let failed = StartError::step("park");
+        let failed = |errno| StartError::step("park")(SysError::new("send", "command", errno));
+        let orders = spec.command().orders().ok_or_else(|| failed(Errno::EMSGSIZE))?;
         if let Some(owner) = &spec.owner {
             self.placement.group.note_owner(owner).map_err(StartError::step("cgroup"))?;
         }
-        let orders = orders(&spec.command());
         match send(self.report.as_raw_fd(), &orders, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL) {
             Ok(sent) if sent == orders.len() => {}
-            Ok(_) => return Err(failed(SysError::new("send", "command", Errno::EMSGSIZE))),
-            Err(errno) => return Err(failed(SysError::new("send", "command", errno))),
+            Ok(_) => return Err(failed(Errno::EMSGSIZE)),
+            Err(errno) => return Err(failed(errno)),
         }
         fault::point("taken");
         self.spec = spec;
@@ -181,22 +170,19 @@ impl Starting {
         (self.placement, self.lease)
     }
 
-    fn judge(&self) -> Result<(), StartError> {
+    fn judge(&mut self) -> Result<(), StartError> {
         // It may have been built, and ended, between two looks.
         let said = self.said.strip_prefix(&[sandbox::PARKED]).unwrap_or(&self.said);
         let failure = said.strip_prefix(&[sandbox::CONFINED]);
         match failure.unwrap_or(said) {
             [] if failure.is_some() => Ok(()),
-            [] => Err(died(&self.spec, &self.placement.group)),
+            [] => {
+                self.died = true;
+                Err(died(&self.spec, &self.placement.group))
+            }
             failure => Err(failed(failure, &self.spec)),
         }
     }
-}
-
-/// A command as a parked sandbox reads it: its length, and the text.
-fn orders(command: &Command) -> Vec<u8> {
-    let text = serde_json::to_vec(command).unwrap_or_default();
-    [&(text.len() as u32).to_ne_bytes(), text.as_slice()].concat()
 }
 
 fn failed(failure: &[u8], spec: &TaskSpec) -> StartError {

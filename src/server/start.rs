@@ -86,7 +86,7 @@ async fn admit(registry: &Arc<Registry>, caller: Caller, request: pb::StartTaskR
     let stored = registry.store.stored_bytes(&caller.name).await?;
     registry.quotas.stored(stored + registry.live_bytes(&caller.name))?;
     // The last thing that is asked for: a sandbox that is taken is used, or wasted.
-    if let Some(slot) = registry.slots.take(&start) {
+    if let Some(slot) = spec.command().orders().and_then(|_| registry.slots.take(&start)) {
         start.task = slot;
     }
     let record = Record {

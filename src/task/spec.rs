@@ -87,6 +87,16 @@ pub struct Command {
 }
 
 impl Command {
+    /// The longest that a sandbox which stands ready is told, encoded: what a socket takes in one go, so that nobody waits for
+    /// anybody.
+    pub const LONGEST: usize = 32 << 10;
+
+    /// As such a sandbox reads it: the length of a text, and the text. None if it is too long for that.
+    pub fn orders(&self) -> Option<Vec<u8>> {
+        let text = serde_json::to_vec(self).ok()?;
+        (text.len() <= Self::LONGEST).then(|| [&(text.len() as u32).to_ne_bytes(), text.as_slice()].concat())
+    }
+
     /// Where a bare program name is looked up.
     pub fn search_path(&self) -> &str {
         self.env.iter().find(|(name, _)| name == "PATH").map_or("", |(_, path)| path)

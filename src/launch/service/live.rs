@@ -8,6 +8,7 @@ use nix::errno::Errno;
 use nix::sys::epoll::EpollFlags;
 
 use super::poller::{Owner, Poller, Token};
+use super::warm::Instead;
 use super::{complain, log};
 use crate::error::{StartError, SysError};
 use crate::fault;
@@ -48,7 +49,7 @@ pub struct Live {
     /// Nobody has come for it yet.
     pub is_slot: bool,
     /// Of a sandbox that ends as none: the task to start under its id when it is gone.
-    pub instead: Option<StartRequest>,
+    pub instead: Option<Instead>,
     /// It was built before anybody came for it, and this is who came: until the command was executed.
     taken: Option<StartRequest>,
     /// Asked for while the task was being started.
@@ -131,11 +132,14 @@ impl Live {
 
     /// Asks it to end.
     pub fn stop(&mut self, grace: Duration, reason: Reason, poller: &mut Poller) -> News {
+        if let Some(instead) = &mut self.instead {
+            instead.stop = Some(sooner(instead.stop, grace, reason));
+            return News::None;
+        }
         match &mut self.stage {
             Stage::Starting(_) if self.is_slot => self.discard("nobody came for it", poller),
             Stage::Starting(_) => {
-                let (asked, reason) = self.stop.unwrap_or((grace, reason));
-                self.stop = Some((asked.min(grace), reason));
+                self.stop = Some(sooner(self.stop, grace, reason));
                 News::None
             }
             Stage::Running(watch) => match watch::stop(&mut watch.task, grace, reason) {
@@ -227,8 +231,9 @@ impl Live {
             }
             Some(Err(error)) => {
                 // One that died before it could execute anything, or say why it did not, is as good as none.
-                if starting.is_silent() && self.taken.is_some() {
-                    (self.is_slot, self.instead) = (true, self.taken.take());
+                if let Some(request) = self.taken.take().filter(|_| starting.died) {
+                    self.is_slot = true;
+                    self.instead = Some(Instead { request, stop: self.stop.take() });
                 }
                 self.fail(starting, error, poller)
             }
@@ -382,6 +387,12 @@ impl Live {
         log(&format!("task {}: what was left of it is gone now", self.id));
         News::Gone
     }
+}
+
+/// The first reason stands, and the shorter grace.
+fn sooner(asked: Option<(Duration, Reason)>, grace: Duration, reason: Reason) -> (Duration, Reason) {
+    let (before, reason) = asked.unwrap_or((grace, reason));
+    (before.min(grace), reason)
 }
 
 fn init_of(placement: &Placement) -> BorrowedFd<'_> {

@@ -250,6 +250,7 @@ impl<'a> Service<'a> {
         let news = step(live, &mut self.poller);
         let is_slot = live.is_slot;
         let gone = matches!(news, News::Last(_) | News::Gone);
+        let mut failed = None;
         match news {
             News::None | News::Gone => {}
             News::Parked => self.slot_waits(id),
@@ -257,15 +258,22 @@ impl<'a> Service<'a> {
                 // Of a sandbox that was no task yet the server has nothing to record, unless it is in the way of one.
                 let is_silent = is_slot && live.instead.take().is_none();
                 self.note_end(&event, false);
+                if is_slot {
+                    self.slot_is_stuck(id);
+                }
                 if !is_silent {
                     self.tell(event, fds);
                 }
             }
+            // Of such a one that is gone nobody need know: the auditor would take another of its id for it.
+            News::Last(event) if is_slot => {
+                if let Event::StartFailed { error, .. } = *event {
+                    failed = Some(error);
+                }
+            }
             News::Last(event) => {
                 self.note_end(&event, true);
-                if !is_slot {
-                    self.tell(*event, Vec::new());
-                }
+                self.tell(*event, Vec::new());
             }
         }
         if gone {
@@ -273,7 +281,7 @@ impl<'a> Service<'a> {
             self.ids.remove(&id);
             self.poller.set_deadline(serial, None);
             if is_slot {
-                self.slot_is_gone(id, instead);
+                self.slot_is_gone(id, failed.as_ref(), instead);
             }
         }
     }

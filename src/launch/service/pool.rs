@@ -1,19 +1,22 @@
 //! Which sandboxes to have ready: as many of each shape as its starts have lately asked for, within bounds.
 //!
-//! A start that finds none doubles what is wanted of its shape; a sandbox that nobody came for takes one back. So a shape that
-//! is asked for in bursts soon has a burst's worth waiting, and one that is forgotten costs nothing.
+//! A start that finds none doubles what is wanted of its shape; a sandbox that nobody came for takes one back, and one that
+//! dies by itself takes all. So a shape that is asked for in bursts soon has a burst's worth waiting, one that is forgotten
+//! costs nothing, and one that cannot be built is not tried for ever.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::task::id::TaskId;
+use crate::task::limits::Limits;
 use crate::wire::{Shape, StartRequest};
 
-/// Shapes at once; with one more, the one that was asked for longest ago is forgotten.
+/// Shapes at once. Whoever asks for ever new ones gets them cold.
 const KINDS: usize = 8;
 
 /// What is wanted, and what there is.
 pub struct Pool {
-    /// Sandboxes in all, waiting or in the making.
+    /// Sandboxes in all, whatever they are at.
     most: usize,
     /// How long one waits for a task.
     idle: Duration,
@@ -22,8 +25,8 @@ pub struct Pool {
 
 struct Kind {
     shape: Shape,
-    /// The last request of the shape: with another command, it makes a sandbox of it.
-    request: StartRequest,
+    /// Of the last request: those that are watched from outside must be sound too.
+    limits: Limits,
     asked: Instant,
     wanted: usize,
     slots: Vec<Slot>,
@@ -31,9 +34,20 @@ struct Kind {
 
 struct Slot {
     id: TaskId,
-    /// When it was begun and, once it waits, since when.
+    /// When it came to what it is at.
     since: Instant,
-    parked: bool,
+    at: At,
+}
+
+/// What a sandbox is at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum At {
+    /// In the making.
+    Built,
+    /// It waits for a task.
+    Parked,
+    /// It is being ended.
+    Leaving,
 }
 
 impl Pool {
@@ -45,43 +59,47 @@ impl Pool {
     /// Notes a start. Whether it found a sandbox decides how many its shape should have.
     pub fn note(&mut self, request: &StartRequest, found: bool, now: Instant) {
         let Some(shape) = request.shape().filter(|_| self.most > 0) else { return };
-        let known = self.kinds.iter_mut().find(|kind| kind.shape == shape);
-        match known {
-            Some(kind) => {
-                kind.asked = now;
-                kind.request.clone_from(request);
-                if !found {
-                    kind.wanted = (kind.wanted * 2).clamp(1, self.most);
-                }
+        if let Some(kind) = self.kinds.iter_mut().find(|kind| kind.shape == shape) {
+            (kind.asked, kind.limits) = (now, request.limits.clone());
+            if !found {
+                kind.wanted = (kind.wanted * 2).clamp(1, self.most);
             }
-            None => {
-                let slots = Vec::new();
-                self.kinds.push(Kind { shape, request: request.clone(), asked: now, wanted: 1, slots });
-            }
+            return;
         }
+        if self.kinds.len() == KINDS {
+            let unused = self.kinds.iter().enumerate().filter(|(_, kind)| kind.slots.is_empty());
+            let Some((oldest, _)) = unused.min_by_key(|(_, kind)| kind.asked) else { return };
+            self.kinds.remove(oldest);
+        }
+        self.kinds.push(Kind { shape, limits: request.limits.clone(), asked: now, wanted: 1, slots: Vec::new() });
     }
 
-    /// Of which shape to build one now: the one that lacks most.
-    pub fn lacking(&self) -> Option<&StartRequest> {
-        let room = self.len() < self.most;
+    /// A request for a sandbox of the shape that lacks most, with nothing in it that is anybody's.
+    pub fn lacking(&self) -> Option<StartRequest> {
         let lacks = |kind: &&Kind| kind.wanted.saturating_sub(kind.slots.len());
-        self.kinds.iter().max_by_key(lacks).filter(|kind| room && lacks(kind) > 0).map(|kind| &kind.request)
+        let room = self.kinds.iter().map(|kind| kind.slots.len()).sum::<usize>() < self.most;
+        let kind = self.kinds.iter().max_by_key(lacks).filter(|kind| room && lacks(kind) > 0)?;
+        let Shape { profile, hostname, split_output, limits: _ } = kind.shape.clone();
+        Some(StartRequest {
+            task: TaskId::random(),
+            owner: "nobody".to_owned(),
+            command: "parked".to_owned(),
+            args: Vec::new(),
+            env: BTreeMap::new(),
+            working_dir: None,
+            hostname,
+            profile,
+            limits: kind.limits.clone(),
+            bind_ro: Vec::new(),
+            split_output,
+        })
     }
 
-    /// One of this request's shape is in the making.
-    pub fn begun(&mut self, request: &StartRequest, id: TaskId, now: Instant) {
+    /// The sandbox of this request is in the making.
+    pub fn begun(&mut self, request: &StartRequest, now: Instant) {
         let shape = request.shape();
         if let Some(kind) = self.kinds.iter_mut().find(|kind| Some(&kind.shape) == shape.as_ref()) {
-            kind.slots.push(Slot { id, since: now, parked: false });
-        }
-    }
-
-    /// None of this request's shape can be made: none is wanted, until the next start asks.
-    pub fn give_up(&mut self, request: &StartRequest) {
-        let shape = request.shape();
-        self.kinds.retain(|kind| Some(&kind.shape) != shape.as_ref() || !kind.slots.is_empty());
-        if let Some(kind) = self.kinds.iter_mut().find(|kind| Some(&kind.shape) == shape.as_ref()) {
-            kind.wanted = 0;
+            kind.slots.push(Slot { id: request.task, since: now, at: At::Built });
         }
     }
 
@@ -90,63 +108,70 @@ impl Pool {
         let kind = self.kinds.iter_mut().find(|kind| kind.slots.iter().any(|slot| slot.id == id))?;
         let slot = kind.slots.iter_mut().find(|slot| slot.id == id)?;
         let took = now - slot.since;
-        (slot.parked, slot.since) = (true, now);
+        (slot.at, slot.since) = (At::Parked, now);
         Some((kind.shape.clone(), took))
     }
 
     /// Whether this sandbox waits for a request of this shape.
     pub fn waits(&self, id: TaskId, request: &StartRequest) -> bool {
         let Some(shape) = request.shape() else { return false };
-        self.kinds.iter().any(|kind| kind.shape == shape && kind.slots.iter().any(|slot| slot.id == id && slot.parked))
+        let of_shape = self.kinds.iter().filter(|kind| kind.shape == shape).flat_map(|kind| &kind.slots);
+        of_shape.into_iter().any(|slot| slot.id == id && slot.at == At::Parked)
     }
 
-    /// It is a task now, or gone.
-    pub fn remove(&mut self, id: TaskId) {
+    /// It is a task now, or gone; what it was at before that. None of its shape is wanted if it went by itself, until the next
+    /// start asks.
+    pub fn remove(&mut self, id: TaskId, by_itself: bool) -> Option<At> {
         for kind in &mut self.kinds {
-            kind.slots.retain(|slot| slot.id != id);
+            if let Some(place) = kind.slots.iter().position(|slot| slot.id == id) {
+                let at = kind.slots.remove(place).at;
+                if by_itself && at != At::Leaving {
+                    kind.wanted = 0;
+                }
+                return Some(at);
+            }
         }
+        None
     }
 
-    /// Those that have waited too long, and those of shapes that are forgotten. They are to be ended.
+    /// It is being ended, and stays in the count until it is gone. What it was at before.
+    pub fn leave(&mut self, id: TaskId) -> Option<At> {
+        let slot = self.kinds.iter_mut().flat_map(|kind| &mut kind.slots).find(|slot| slot.id == id)?;
+        Some(std::mem::replace(&mut slot.at, At::Leaving))
+    }
+
+    /// Those that have waited too long. They are to be ended, and are not named again.
     pub fn overdue(&mut self, now: Instant) -> Vec<TaskId> {
         let mut overdue = Vec::new();
         for kind in &mut self.kinds {
-            let waited = |slot: &Slot| slot.parked && now >= slot.since + self.idle;
-            let unused: Vec<TaskId> = kind.slots.iter().filter(|slot| waited(slot)).map(|slot| slot.id).collect();
-            kind.wanted = kind.wanted.saturating_sub(unused.len());
-            overdue.extend(unused);
-        }
-        if self.kinds.len() > KINDS {
-            self.kinds.sort_by_key(|kind| std::cmp::Reverse(kind.asked));
-            let forgotten = self.kinds.drain(KINDS..).flat_map(|kind| kind.slots);
-            overdue.extend(forgotten.map(|slot| slot.id));
+            for slot in kind.slots.iter_mut().filter(|slot| slot.at == At::Parked && now >= slot.since + self.idle) {
+                slot.at = At::Leaving;
+                kind.wanted = kind.wanted.saturating_sub(1);
+                overdue.push(slot.id);
+            }
         }
         self.kinds.retain(|kind| kind.wanted > 0 || !kind.slots.is_empty());
         overdue
     }
 
-    /// All of them, and nothing is wanted any more.
+    /// Nothing is wanted any more; all that are not being ended are to be.
     pub fn drain(&mut self) -> Vec<TaskId> {
-        self.kinds.drain(..).flat_map(|kind| kind.slots).map(|slot| slot.id).collect()
+        self.kinds.retain(|kind| !kind.slots.is_empty());
+        self.kinds.iter_mut().for_each(|kind| kind.wanted = 0);
+        let slots = self.kinds.iter().flat_map(|kind| &kind.slots);
+        slots.filter(|slot| slot.at != At::Leaving).map(|slot| slot.id).collect()
     }
 
     /// When the next one will have waited too long.
     pub fn deadline(&self) -> Option<Instant> {
         let slots = self.kinds.iter().flat_map(|kind| &kind.slots);
-        slots.filter(|slot| slot.parked).map(|slot| slot.since + self.idle).min()
-    }
-
-    fn len(&self) -> usize {
-        self.kinds.iter().map(|kind| kind.slots.len()).sum()
+        slots.filter(|slot| slot.at == At::Parked).map(|slot| slot.since + self.idle).min()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
-    use crate::task::limits::Limits;
 
     const IDLE: Duration = Duration::from_secs(60);
 
@@ -155,9 +180,9 @@ mod tests {
             task: TaskId::random(),
             owner: "alice".into(),
             command: "true".into(),
-            args: Vec::new(),
-            env: BTreeMap::new(),
-            working_dir: None,
+            args: vec!["a secret".into()],
+            env: BTreeMap::from([("SECRET".into(), "another".into())]),
+            working_dir: Some("/tmp".into()),
             hostname: None,
             profile: profile.into(),
             limits: Limits::default(),
@@ -166,14 +191,13 @@ mod tests {
         }
     }
 
-    /// Builds all that is wanted, and says how many that were.
-    fn fill(pool: &mut Pool, now: Instant) -> usize {
-        let mut built = 0;
-        while let Some(request) = pool.lacking().cloned() {
-            let id = TaskId::random();
-            pool.begun(&request, id, now);
-            pool.parked(id, now).unwrap();
-            built += 1;
+    /// Builds all that is wanted.
+    fn fill(pool: &mut Pool, now: Instant) -> Vec<TaskId> {
+        let mut built = Vec::new();
+        while let Some(request) = pool.lacking() {
+            pool.begun(&request, now);
+            pool.parked(request.task, now).unwrap();
+            built.push(request.task);
         }
         built
     }
@@ -181,43 +205,63 @@ mod tests {
     #[test]
     fn misses_double_what_is_wanted_up_to_the_bound_and_hits_do_not() {
         let (mut pool, now) = (Pool::new(6, IDLE), Instant::now());
-        let wanted = [1, 2, 4, 6, 6];
-        for all in wanted {
+        let mut there = 0;
+        for all in [1, 2, 4, 6, 6] {
             pool.note(&request("a"), false, now);
-            fill(&mut pool, now);
-            assert_eq!(pool.len(), all);
+            there += fill(&mut pool, now).len();
+            assert_eq!(there, all);
         }
         pool.note(&request("a"), true, now);
-        assert_eq!(fill(&mut pool, now), 0);
+        assert!(fill(&mut pool, now).is_empty());
     }
 
     #[test]
-    fn what_nobody_comes_for_is_ended_and_not_built_again() {
+    fn what_nobody_comes_for_is_ended_once_and_takes_one_back() {
         let (mut pool, now) = (Pool::new(8, IDLE), Instant::now());
         for _ in 0..3 {
             pool.note(&request("a"), false, now);
         }
-        assert_eq!(fill(&mut pool, now), 4);
-        assert_eq!(pool.deadline(), Some(now + IDLE));
+        let built = fill(&mut pool, now);
+        assert_eq!((built.len(), pool.deadline()), (4, Some(now + IDLE)));
+        pool.remove(built[0], false);
+        pool.parked(built[1], now + IDLE / 2);
         assert!(pool.overdue(now + IDLE / 2).is_empty());
-        let overdue = pool.overdue(now + IDLE);
-        assert_eq!(overdue.len(), 4);
-        overdue.into_iter().for_each(|id| pool.remove(id));
-        assert_eq!((fill(&mut pool, now + IDLE), pool.deadline()), (0, None));
+        // Two are as old as that; the one that was used is replaced, and the two are not.
+        assert_eq!(pool.overdue(now + IDLE), [built[2], built[3]]);
+        assert!(pool.overdue(now + IDLE).is_empty(), "they are being ended already");
+        assert_eq!(pool.deadline(), Some(now + IDLE / 2 + IDLE));
+        assert!(fill(&mut pool, now + IDLE).is_empty(), "those that leave are still there");
+        assert_eq!(pool.remove(built[2], true), Some(At::Leaving));
+        assert_eq!(pool.remove(built[3], true), Some(At::Leaving));
+        assert_eq!(fill(&mut pool, now + IDLE).len(), 1);
+    }
+
+    #[test]
+    fn what_dies_by_itself_is_not_built_again_before_someone_asks() {
+        let (mut pool, now) = (Pool::new(8, IDLE), Instant::now());
+        pool.note(&request("a"), false, now);
+        let wanted = pool.lacking().unwrap();
+        pool.begun(&wanted, now);
+        assert_eq!(pool.remove(wanted.task, true), Some(At::Built));
+        assert_eq!(pool.lacking(), None);
+        pool.note(&request("a"), false, now);
+        let built = fill(&mut pool, now);
+        assert_eq!(pool.remove(built[0], true), Some(At::Parked));
+        assert_eq!(pool.lacking(), None);
     }
 
     #[test]
     fn a_sandbox_is_for_one_task_of_its_shape_alone() {
         let (mut pool, now) = (Pool::new(8, IDLE), Instant::now());
         pool.note(&request("a"), false, now);
-        let id = TaskId::random();
-        pool.begun(&request("a"), id, now);
-        assert!(!pool.waits(id, &request("a")), "it is not built yet");
-        pool.parked(id, now);
+        let wanted = pool.lacking().unwrap();
+        pool.begun(&wanted, now);
+        assert!(!pool.waits(wanted.task, &request("a")), "it is not built yet");
+        pool.parked(wanted.task, now);
         // What is watched from outside, and what is executed, may differ.
-        let mut same = StartRequest { command: "other".into(), working_dir: Some("/tmp".into()), ..request("a") };
+        let mut same = StartRequest { command: "other".into(), working_dir: None, ..request("a") };
         same.limits.timeout /= 2;
-        assert!(pool.waits(id, &same));
+        assert!(pool.waits(wanted.task, &same));
         for change in [
             (|other| other.limits.memory_bytes /= 2) as fn(&mut StartRequest),
             |other| other.profile = "b".into(),
@@ -227,21 +271,27 @@ mod tests {
         ] {
             let mut other = request("a");
             change(&mut other);
-            assert!(!pool.waits(id, &other), "{other:?}");
+            assert!(!pool.waits(wanted.task, &other), "{other:?}");
         }
-        pool.remove(id);
-        assert!(!pool.waits(id, &request("a")));
+        pool.remove(wanted.task, false);
+        assert!(!pool.waits(wanted.task, &request("a")));
     }
 
     #[test]
-    fn shapes_are_bounded_and_the_longest_forgotten_goes() {
+    fn nothing_of_a_request_is_kept_but_its_shape_and_shapes_are_bounded() {
         let (mut pool, now) = (Pool::new(100, IDLE), Instant::now());
-        for number in 0..=KINDS as u32 {
+        for number in 0..100u32 {
             pool.note(&request(&number.to_string()), false, now + Duration::from_secs(number.into()));
-            fill(&mut pool, now);
+            assert!(pool.kinds.len() <= KINDS);
         }
-        let first = pool.kinds.iter().find(|kind| kind.shape.profile == "0").unwrap().slots[0].id;
-        assert_eq!(pool.overdue(now), [first]);
+        let kept = pool.lacking().unwrap();
+        assert_eq!(kept.shape(), request(&kept.profile).shape());
+        assert!(kept.args.is_empty() && kept.env.is_empty() && kept.working_dir.is_none(), "{kept:?}");
+        assert_eq!((kept.owner.as_str(), kept.command.as_str()), ("nobody", "parked"));
+        // One that has sandboxes is not forgotten for one that has none.
+        fill(&mut pool, now);
+        pool.note(&request("late"), false, now);
+        assert!(pool.kinds.iter().all(|kind| kind.shape.profile != "late"));
         assert_eq!(pool.drain().len(), KINDS);
         assert!(pool.lacking().is_none());
     }

@@ -93,7 +93,8 @@ impl Service<'_> {
     fn try_start(&mut self, request: StartRequest) -> Result<(), StartError> {
         let task = request.task;
         let waiting = self.ids.get(&task).copied();
-        if waiting.is_some_and(|serial| self.live.get(&serial).is_none_or(Live::is_task)) {
+        let is_taken = |live: &Live| live.is_task() || !live.is_pending();
+        if waiting.is_some_and(|serial| self.live.get(&serial).is_none_or(is_taken)) {
             return Err(SpecError::new("task", "this id belongs to a task that runs").into());
         }
         let refused = |errno, hint: String| {

@@ -8,21 +8,23 @@ my $key = 0x7461736b;
 my @trees = qw(/task /tmp /dev /run /var /etc /mnt /srv /home /root /opt);
 
 sub text { my ($path) = @_; open(my $file, '<', $path) or return ''; local $/; my $all = <$file>; defined $all ? $all : '' }
+# Two levels of each tree: marks are not left deeper, and outside of a sandbox there is no end of it.
 sub walk {
-    my ($dir, $visit) = @_;
+    my ($dir, $depth, $visit) = @_;
     opendir(my $handle, $dir) or return;
     for my $name (readdir $handle) {
         next if $name eq '.' || $name eq '..';
         my $path = $dir eq '/' ? "/$name" : "$dir/$name";
         $visit->($path, $name);
-        walk($path, $visit) if -d $path && !-l $path && $path !~ m{^/(proc|sys|usr|lib|bin|sbin|probe)};
+        walk($path, $depth - 1, $visit) if $depth && -d $path && !-l $path;
     }
 }
+sub everywhere { my ($visit) = @_; walk('/', 0, $visit); walk($_, 1, $visit) for @trees }
 
 if ($mode eq 'mark') {
     my $places = 0;
     my @dirs = ('/', '/proc', '/proc/self', '/proc/sys/kernel', '/sys/fs/cgroup', '/usr', '/usr/bin');
-    walk('/', sub { push @dirs, $_[0] if -d $_[0] && !-l $_[0] });
+    everywhere(sub { push @dirs, $_[0] if -d $_[0] && !-l $_[0] });
     for my $dir (@dirs) {
         if (open(my $file, '>', "$dir/$word")) { print $file $word; close $file; $places++ }
         $places++ if mkdir "$dir/$word.d";
@@ -46,7 +48,7 @@ if ($mode eq 'mark') {
     print "$places\n";
 } else {
     my @found;
-    walk('/', sub {
+    everywhere(sub {
         my ($path, $name) = @_;
         push @found, "name $path" if $name =~ /$kind/;
         my $is_own = grep { $path =~ m{^\Q$_\E/} } @trees;
