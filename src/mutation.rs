@@ -2,6 +2,9 @@
 //!
 //! A case that stays green without the defence it is named for proves nothing. The switches exist only with the
 //! `mutation` feature, which no shipped binary has: there [`off`] is a constant `false`.
+//!
+//! One is no defence: without `cold-start`, `taskman run` parks its sandbox and takes it, as the service does with those that
+//! it keeps ready, so that every case can be run against these too.
 
 /// One defence. `TASKMAN_MUTATION` names them, comma-separated, in kebab case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,6 +15,7 @@ pub enum Defence {
     CgroupNamespace,
     CloneIntoCgroup,
     CloseFds,
+    ColdStart,
     CollectMessages,
     Core,
     Cpu,

@@ -55,7 +55,9 @@ impl Auditor {
         }
         self.forget_reported();
         self.done.scans.push(begun.elapsed().as_micros() as u64);
-        (groups.len() as u64, ours as u64)
+        // A sandbox that stands ready is nobody's task yet.
+        let tasks = groups.iter().filter_map(|name| self.tasks.of_group(name)).filter(|known| known.owner.is_some());
+        (tasks.count() as u64, ours as u64)
     }
 
     /// A scan with its second looks. What is not a process is for [`super::desk::Work`] to find.

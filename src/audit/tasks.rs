@@ -69,10 +69,13 @@ impl Tasks {
         if self.live.get(name).is_some_and(|known| inode.is_some_and(|inode| inode != known.directory)) {
             self.forget(name);
         }
-        if !self.live.contains_key(name) {
+        let owner = || crate::cgroup::owner_of(File::open(&path).ok()?).ok().flatten();
+        if let Some(known) = self.live.get_mut(name) {
+            // A sandbox that stands ready has none before it is somebody's.
+            known.owner = known.owner.take().or_else(owner);
+        } else {
             let group = GroupName::parse(name)?;
-            let owner = crate::cgroup::owner_of(File::open(path).ok()?).ok().flatten();
-            self.live.insert(name.to_owned(), Known::new(group, owner, inode?));
+            self.live.insert(name.to_owned(), Known::new(group, owner(), inode?));
         }
         self.live.get_mut(name)
     }

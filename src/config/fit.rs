@@ -23,7 +23,10 @@ impl Config {
             return Err(format!("{open_files} open files are too few for a server, {FEWEST} are the least; {how}"));
         }
         let room = open_files - OWN - self.metrics_address.as_ref().map_or(0, |_| METRICS_CONNECTIONS as u64);
-        let tasks = usize::try_from(room / TASK_IN_LAUNCHER).unwrap_or(usize::MAX).min(self.quota.running);
+        let places = usize::try_from(room / TASK_IN_LAUNCHER).unwrap_or(usize::MAX);
+        // What stands ready is worth less than what runs; it has descriptors, and a uid.
+        self.warm.slots = self.warm.slots.min(places / 8).min(self.uid_range.count as usize / 8);
+        let tasks = (places - self.warm.slots).min(self.quota.running);
         let connections = usize::try_from(room - tasks as u64 * TASK_IN_SERVER).unwrap_or(usize::MAX);
         let connections = connections.min(self.connections.total);
         if (tasks, connections) == (self.quota.running, self.connections.total) {
@@ -51,7 +54,7 @@ mod tests {
             let said = config.fit(open_files).unwrap();
             let (tasks, connections) = (config.quota.running as u64, config.connections.total as u64);
             assert!(tasks >= 1 && connections >= 16, "{said:?}");
-            assert!(OWN + tasks * TASK_IN_LAUNCHER <= open_files);
+            assert!(OWN + (tasks + config.warm.slots as u64) * TASK_IN_LAUNCHER <= open_files);
             assert!(OWN + tasks * TASK_IN_SERVER + connections <= open_files);
             assert!(said.is_none_or(|said| said.contains(&format!("{tasks} tasks and {connections} connections"))));
         }

@@ -43,6 +43,7 @@ pub struct Config {
     pub output: Output,
     pub retain: Retain,
     pub stop: Stop,
+    pub warm: Warm,
     pub audit_log: AuditLog,
     pub audit: Audit,
     pub profiles: BTreeMap<String, Profile>,
@@ -109,6 +110,14 @@ pub struct Retain {
 pub struct Stop {
     pub grace: Duration,
     pub shutdown: Duration,
+}
+
+/// Sandboxes that are built ahead of need.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Warm {
+    pub slots: usize,
+    pub idle: Duration,
 }
 
 /// How the audit log is kept.

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use toml::Table;
 
 use super::parse::ConfigError;
 use super::table::Section;
-use super::{Audit, AuditLog, Config, Connections, Fsync, Output, Profile, Quota, Retain, Stop, Tls};
+use super::{Audit, AuditLog, Config, Connections, Fsync, Output, Profile, Quota, Retain, Stop, Tls, Warm};
 use crate::certs::name;
 use crate::place::UidRange;
 use crate::task::limits::Limits;
@@ -36,6 +37,7 @@ pub(super) fn typed(table: &Table) -> Result<Config, ConfigError> {
         output: output(&root.section("output")?)?,
         retain: retain(&root.section("retain")?)?,
         stop: stop(&root.section("stop")?)?,
+        warm: warm(&root.section("warm")?)?,
         audit_log: audit_log(&root.section("audit_log")?)?,
         audit: audit(&root.section("audit")?)?,
         profiles: profiles(&root.section("profiles")?)?,
@@ -118,6 +120,15 @@ fn retain(section: &Section<'_>) -> Result<Retain, ConfigError> {
 
 fn stop(section: &Section<'_>) -> Result<Stop, ConfigError> {
     Ok(Stop { grace: section.grace("grace")?, shutdown: section.grace("shutdown")? })
+}
+
+fn warm(section: &Section<'_>) -> Result<Warm, ConfigError> {
+    let idle = section.duration("idle")?;
+    // What it shows of the host, and how it was confined, is of when it was built.
+    if idle > Duration::from_secs(600) {
+        return Err(section.refuse("idle", "must be at most 10m"));
+    }
+    Ok(Warm { slots: section.number("slots", 0, 1024)?, idle })
 }
 
 fn audit_log(section: &Section<'_>) -> Result<AuditLog, ConfigError> {

@@ -24,7 +24,7 @@ use crate::mutation::{Defence, off};
 use crate::sandbox::{self, Plan};
 use crate::sys::{SANDBOX_INIT, clone, fd, pidfd::PidFd};
 use crate::task::id::TaskId;
-use crate::task::spec::TaskSpec;
+use crate::task::spec::{Command, TaskSpec};
 
 /// The six namespaces, made in the same call that creates the process.
 const NAMESPACES: [(Defence, libc::c_int); 6] = [
@@ -38,10 +38,11 @@ const NAMESPACES: [(Defence, libc::c_int); 6] = [
 ];
 
 /// Creates the task in its cgroup and completes the cgroup while the child confines itself. How that ends, the [`Starting`]
-/// tells.
+/// tells. If it is `parked`, its command is told to it later.
 pub fn begin(
     launcher: &Launcher,
     spec: TaskSpec,
+    parked: bool,
     disks: &[Device],
     reduced: Vec<String>,
 ) -> Result<Starting, StartError> {
@@ -79,7 +80,7 @@ pub fn begin(
     for (pipe, mode) in [(&stdin, 0o400), (&stdout, 0o200)].into_iter().chain(second) {
         hand_over(pipe, lease.uid, mode).map_err(StartError::step("pipes"))?;
     }
-    let (report, failure) = report_channel().map_err(StartError::step("pipes"))?;
+    let (report, failure) = report_channel(parked).map_err(StartError::step("pipes"))?;
     let (status, tell) = pipes("status")?;
     let (placed, place) = pipes("placed")?;
     let (go, ready) = pipes("go")?;
@@ -94,6 +95,7 @@ pub fn begin(
             drop(place);
             sandbox::enter(&Plan {
                 spec: &spec,
+                parked,
                 uid: lease.uid,
                 group: &placement.group,
                 launcher: &launcher.myself,
@@ -122,9 +124,9 @@ pub fn begin(
     });
     fault::point("placed");
     let stdio = Stdio { stdin: Some(feed), stdout: Some(output), stderr: errors };
-    let deadline = Instant::now() + START;
-    let (said, payload) = (Vec::new(), None);
-    Ok(Starting { spec, lease, placement, completed, report, status, stdio, reduced, said, payload, deadline })
+    let deadline = Some(Instant::now() + START);
+    let (said, payload, died) = (Vec::new(), None, false);
+    Ok(Starting { spec, lease, placement, completed, report, status, stdio, reduced, said, payload, died, deadline })
 }
 
 /// Every limit written, and the watch for their most sudden end set.
@@ -136,10 +138,15 @@ fn complete(group: &mut Group, spec: &TaskSpec, disks: &[Device]) -> Result<OomW
 
 /// Where the child tells how its start goes. A socket, because its messages name their sender: that is how the payload's pid
 /// is known, however soon it is gone.
-fn report_channel() -> Result<(OwnedFd, OwnedFd), SysError> {
+///
+/// A parked one is told its command by it, in one go.
+fn report_channel(parked: bool) -> Result<(OwnedFd, OwnedFd), SysError> {
     let (report, failure) =
         socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC).on("socketpair", "start")?;
     setsockopt(&report, sockopt::PassCred, &true).on("setsockopt", "SO_PASSCRED")?;
+    if parked {
+        setsockopt(&report, sockopt::SndBuf, &(4 * Command::LONGEST)).on("setsockopt", "SO_SNDBUF")?;
+    }
     Ok((fd::lift(report).on("fcntl", "start")?, fd::lift(failure).on("fcntl", "start")?))
 }
 

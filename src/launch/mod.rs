@@ -28,7 +28,7 @@ use crate::task::spec::TaskSpec;
 
 pub use crate::place::UidRange;
 pub use pump::{Sink, Stream};
-pub use starting::Starting;
+pub use starting::{Built, Starting};
 pub use task::{Status, Task, Wait};
 pub use uids::Lease;
 
@@ -104,6 +104,12 @@ impl Launcher {
     }
 
     fn start_here(&self, spec: TaskSpec) -> Result<Task, StartError> {
+        if off(Defence::ColdStart) {
+            let mut parked = self.park(spec.clone())?;
+            parked.wait_until_built()?;
+            parked.take(spec)?;
+            return parked.wait();
+        }
         let starting = self.begin(spec)?;
         // The child is building its root meanwhile.
         self.sweep();
@@ -112,6 +118,16 @@ impl Launcher {
 
     /// Creates a task's process in its cgroup; [`Starting::look`] tells when its command was executed.
     pub fn begin(&self, spec: TaskSpec) -> Result<Starting, StartError> {
+        self.build(spec, false)
+    }
+
+    /// Builds a sandbox for a task of this id, limits and shape, and leaves it waiting for its command: [`Starting::take`] gives
+    /// it the one task that it is for. Dropped before that, it is killed and removed.
+    pub fn park(&self, spec: TaskSpec) -> Result<Starting, StartError> {
+        self.build(spec, true)
+    }
+
+    fn build(&self, spec: TaskSpec, parked: bool) -> Result<Starting, StartError> {
         spec.limits.validate()?;
         let devices = device::behind(&sandbox::host_paths(&spec));
         let mut reduced = doctor::strict_refusals(&self.layout, &spec, &devices);
@@ -122,7 +138,7 @@ impl Launcher {
         reduced.extend(devices.iter().filter_map(Devices::reduction));
         // What could not be found out stands among the reductions.
         let disks = devices.map(|devices| devices.disks).unwrap_or_default();
-        create::begin(self, spec, &disks, reduced)
+        create::begin(self, spec, parked, &disks, reduced)
     }
 
     /// Removes what dead instances left behind; live ones are not touched.

@@ -1,10 +1,11 @@
 //! A task between its creation and the execution of its command: what its child tells, read without blocking.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant, SystemTime};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
+use nix::sys::socket::{MsgFlags, send};
 use serde::Deserialize;
 
 use super::Lease;
@@ -24,6 +25,15 @@ pub(super) const START: Duration = Duration::from_secs(30);
 /// No failure takes more words; what does is not one.
 const MOST: usize = 64 << 10;
 
+/// How far a sandbox has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Built {
+    /// It is built, and waits for its command.
+    Parked,
+    /// Its command was executed.
+    Executed,
+}
+
 /// A task that is being started. Dropped, it is killed and removed.
 pub struct Starting {
     pub(super) spec: TaskSpec,
@@ -37,7 +47,10 @@ pub struct Starting {
     pub(super) reduced: Vec<String>,
     pub(super) said: Vec<u8>,
     pub(super) payload: Option<i32>,
-    pub(super) deadline: Instant,
+    /// It ended without a word, or without one since it was parked: its command was not executed.
+    pub(super) died: bool,
+    /// When it is given up; never while it is parked.
+    pub(super) deadline: Option<Instant>,
 }
 
 impl Starting {
@@ -52,29 +65,35 @@ impl Starting {
     }
 
     /// When [`Starting::look`] gives up.
-    pub fn deadline(&self) -> Instant {
+    pub fn deadline(&self) -> Option<Instant> {
         self.deadline
     }
 
     /// Reads what the child has said: one byte when all steps are done, then silence (executed) or a failure. None while it
-    /// is still at work.
-    pub fn look(&mut self) -> Option<Result<(), StartError>> {
+    /// is still at work, or waits.
+    pub fn look(&mut self) -> Option<Result<Built, StartError>> {
         if let Err(error) = &self.completed {
             return Some(Err(error.clone()));
         }
         let mut piece = [0; 4096];
         loop {
             match socket::receive(self.report.as_fd(), &mut piece) {
-                Ok(received) if received.bytes == 0 => return Some(self.judge()),
+                Ok(received) if received.bytes == 0 => return Some(self.judge().map(|()| Built::Executed)),
                 Ok(_) if self.said.len() > MOST => return Some(Err(failed(&self.said, &self.spec))),
                 Ok(received) => {
-                    if self.said.is_empty() {
+                    if self.payload.is_none() {
                         self.payload = received.sender.map(|sender| sender.pid);
                     }
                     self.said.extend_from_slice(&piece[..received.bytes]);
                 }
                 Err(Errno::EINTR) => {}
-                Err(Errno::EAGAIN) if Instant::now() < self.deadline => return None,
+                Err(Errno::EAGAIN) if self.said == [sandbox::PARKED] => {
+                    fault::point("parked");
+                    self.said.clear();
+                    self.deadline = None;
+                    return Some(Ok(Built::Parked));
+                }
+                Err(Errno::EAGAIN) if self.deadline.is_none_or(|deadline| Instant::now() < deadline) => return None,
                 Err(Errno::EAGAIN) => {
                     let error = SysError::new("build", "sandbox", Errno::ETIMEDOUT)
                         .hint("a file system it touches does not answer; look at --bind-ro and --workdir");
@@ -85,15 +104,39 @@ impl Starting {
         }
     }
 
+    /// Gives a parked sandbox the one task that it is for; it must have been built for a task of the same id and shape.
+    /// [`Starting::look`] tells how the execution went.
+    pub fn take(&mut self, spec: TaskSpec) -> Result<(), StartError> {
+        let failed = |errno| StartError::step("park")(SysError::new("send", "command", errno));
+        let orders = spec.command().orders().ok_or_else(|| failed(Errno::EMSGSIZE))?;
+        if let Some(owner) = &spec.owner {
+            self.placement.group.note_owner(owner).map_err(StartError::step("cgroup"))?;
+        }
+        match send(self.report.as_raw_fd(), &orders, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL) {
+            Ok(sent) if sent == orders.len() => {}
+            Ok(_) => return Err(failed(Errno::EMSGSIZE)),
+            Err(errno) => return Err(failed(errno)),
+        }
+        fault::point("taken");
+        self.spec = spec;
+        self.deadline = Some(Instant::now() + START);
+        Ok(())
+    }
+
     /// Waits until the command was executed, or for the reason why it was not.
     pub fn wait(mut self) -> Result<Task, StartError> {
+        self.wait_until_built()?;
+        self.into_task()
+    }
+
+    /// Waits until it is parked, or its command executed.
+    pub fn wait_until_built(&mut self) -> Result<Built, StartError> {
         loop {
             if let Some(result) = self.look() {
-                result?;
-                return self.into_task();
+                return result;
             }
             let readable = PollFd::new(self.report.as_fd(), PollFlags::POLLIN);
-            poll_until([Some(readable)], Some(self.deadline)).map_err(StartError::step("start"))?;
+            poll_until([Some(readable)], self.deadline).map_err(StartError::step("start"))?;
         }
     }
 
@@ -127,11 +170,16 @@ impl Starting {
         (self.placement, self.lease)
     }
 
-    fn judge(&self) -> Result<(), StartError> {
-        let failure = self.said.strip_prefix(&[sandbox::CONFINED]);
-        match failure.unwrap_or(&self.said) {
+    fn judge(&mut self) -> Result<(), StartError> {
+        // It may have been built, and ended, between two looks.
+        let said = self.said.strip_prefix(&[sandbox::PARKED]).unwrap_or(&self.said);
+        let failure = said.strip_prefix(&[sandbox::CONFINED]);
+        match failure.unwrap_or(said) {
             [] if failure.is_some() => Ok(()),
-            [] => Err(died(&self.spec, &self.placement.group)),
+            [] => {
+                self.died = true;
+                Err(died(&self.spec, &self.placement.group))
+            }
             failure => Err(failed(failure, &self.spec)),
         }
     }

@@ -34,6 +34,8 @@ use crate::task::spec::TaskSpec;
 
 /// The one byte that says: every step is done and verified, the command is executed next.
 pub const CONFINED: u8 = b'!';
+/// The one byte that says: every step is done and verified, and the command is waited for.
+pub const PARKED: u8 = b'.';
 
 /// The one byte that says: the cgroup is complete.
 pub const PLACED: u8 = b'+';
@@ -42,8 +44,10 @@ const FAILURE: i32 = 5;
 
 /// All a child needs, prepared by the launcher before the child exists.
 pub struct Plan<'a> {
-    /// What to run.
+    /// What to build and, unless it is parked, to run.
     pub spec: &'a TaskSpec,
+    /// The command is not known yet: it comes through the start pipe when the sandbox is built.
+    pub parked: bool,
     /// The task's uid and gid.
     pub uid: u32,
     /// The task's cgroup.

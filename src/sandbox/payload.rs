@@ -8,12 +8,13 @@ use nix::sched::CpuSet;
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{chdir, execve, read, setsid, write};
 
-use super::{CONFINED, FAILURE, Failure, Plan, identity, limits, seccomp, step, verify};
+use super::{CONFINED, FAILURE, Failure, PARKED, Plan, identity, limits, seccomp, step, verify};
 use crate::error::{Context, SysError};
 use crate::fault;
 use crate::mutation::{Defence, off};
 use crate::sys;
 use crate::sys::{fd, signal};
+use crate::task::spec::Command;
 
 /// Beside [`FAILURE`], the one descriptor above 2 that is open until execve.
 const GO: i32 = 4;
@@ -29,7 +30,6 @@ pub fn become_payload(plan: &Plan<'_>, processors: &CpuSet) -> Result<Infallible
     // The change of credentials has cleared it; init is this process's parent.
     step("death-signal", identity::die_with(plan))?;
     step("descriptors", keep_descriptors(plan))?;
-    step("workdir", enter_workdir(plan))?;
     step("signals", signal::unblock_all().on("sigprocmask", "none"))?;
     if !off(Defence::Seccomp) {
         step("seccomp", sys::seccomp::install(&seccomp::payload()).on("seccomp", "payload filter"))?;
@@ -38,31 +38,31 @@ pub fn become_payload(plan: &Plan<'_>, processors: &CpuSet) -> Result<Infallible
         step("init", wait_for_init())?;
     }
     step("verify", verify::identity(plan))?;
+    let command = if plan.parked { step("park", wait_for_command())? } else { plan.spec.command() };
+    step("workdir", enter_workdir(&command))?;
     step("start", write(fd::placed(FAILURE), &[CONFINED]).on("write", "start pipe"))?;
-    execute(plan)
+    execute(command)
 }
 
-fn execute(plan: &Plan<'_>) -> Result<Infallible, Failure> {
-    let spec = plan.spec;
+fn execute(command: Command) -> Result<Infallible, Failure> {
     let c_string = |text: &str| CString::new(text).unwrap_or_default();
-    let arguments: Vec<CString> = std::iter::once(&spec.command).chain(&spec.args).map(|arg| c_string(arg)).collect();
-    let mut variables = spec.environment();
-    if off(Defence::Env) {
-        variables.extend(std::env::vars());
-    }
-    let environment: Vec<CString> =
-        variables.iter().map(|(name, value)| c_string(&format!("{name}={value}"))).collect();
-    let candidates = if spec.command.contains('/') {
-        vec![spec.command.clone()]
+    let arguments: Vec<CString> =
+        std::iter::once(&command.program).chain(&command.args).map(|arg| c_string(arg)).collect();
+    let inherited = if off(Defence::Env) { std::env::vars().collect() } else { Vec::new() };
+    let variables = command.env.iter().chain(&inherited);
+    let environment: Vec<CString> = variables.map(|(name, value)| c_string(&format!("{name}={value}"))).collect();
+    let program = &command.program;
+    let candidates = if program.contains('/') {
+        vec![program.clone()]
     } else {
-        spec.search_path().split(':').map(|dir| format!("{dir}/{}", spec.command)).collect()
+        command.search_path().split(':').map(|dir| format!("{dir}/{program}")).collect()
     };
-    let mut last = SysError::new("execve", &*spec.command, Errno::ENOENT);
+    let mut last = SysError::new("execve", &**program, Errno::ENOENT);
     for candidate in &candidates {
         let Err(errno) = execve(&c_string(candidate), &arguments, &environment);
         match errno {
             Errno::ENOENT | Errno::ENOTDIR if !std::path::Path::new(candidate).exists() => {
-                if spec.command.contains('/') {
+                if program.contains('/') {
                     last = SysError::new("execve", candidate, errno);
                 }
             }
@@ -109,9 +109,31 @@ fn own_session() -> Result<(), SysError> {
     setsid().on("setsid", "payload").map(drop)
 }
 
-fn enter_workdir(plan: &Plan<'_>) -> Result<(), SysError> {
-    let name = plan.spec.workdir.display().to_string();
-    chdir(&plan.spec.workdir).on("chdir", &*name).map_err(|e| e.hint("--workdir names a directory inside the sandbox"))
+fn enter_workdir(command: &Command) -> Result<(), SysError> {
+    let name = command.workdir.display().to_string();
+    chdir(&command.workdir).on("chdir", &*name).map_err(|e| e.hint("--workdir names a directory inside the sandbox"))
+}
+
+/// Says that all is done, and waits, for long perhaps, for the one command that this sandbox is for: the length of a text, and
+/// the text. A launcher that gives the sandbox up, or dies, kills it.
+fn wait_for_command() -> Result<Command, SysError> {
+    write(fd::placed(FAILURE), &[PARKED]).on("write", "start pipe")?;
+    let mut length = [0; 4];
+    fill(&mut length)?;
+    let mut text = vec![0; u32::from_ne_bytes(length) as usize];
+    fill(&mut text)?;
+    let wrong = |error: serde_json::Error| SysError::new("read", "command", Errno::EBADMSG).hint(error.to_string());
+    serde_json::from_slice(&text).map_err(wrong)
+}
+
+fn fill(mut rest: &mut [u8]) -> Result<(), SysError> {
+    while !rest.is_empty() {
+        match read(fd::placed(FAILURE), rest).on("read", "start pipe")? {
+            0 => return Err(SysError::new("read", "start pipe", Errno::EPIPE).hint("the launcher gave up")),
+            count => rest = &mut rest[count..],
+        }
+    }
+    Ok(())
 }
 
 /// Init writes one byte when it is confined itself; before that, its memory and name are still the launcher's.

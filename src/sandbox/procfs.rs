@@ -18,7 +18,7 @@ use crate::task::profile::Profile;
 
 /// Entries of the real `/proc` that a task can read, and why. `docs/proc.md` is checked against this list.
 pub const PASS_THROUGH: [(&str, &str); 2] = [
-    ("uptime", "counted by the task's own time namespace, so it shows the task's age"),
+    ("uptime", "counted by the task's own time namespace, so it shows the sandbox's age"),
     ("version", "what uname(2) tells anyone"),
 ];
 

@@ -83,6 +83,11 @@ impl Events {
                 self.registry.health.beat();
                 self.registry.metrics.scanned(&scan);
             }
+            ServerEvent::Parked(slot) => {
+                self.registry.metrics.slot_built(Duration::from_micros(slot.built_micros));
+                self.registry.slots.add(*slot);
+            }
+            ServerEvent::Unparked(slot) => self.registry.slots.remove(slot),
             // Here, in the order of the line and on the task that takes connections: what was said before is done, and clients are
             // not kept waiting either.
             ServerEvent::Ping(seq) => self.registry.link.pong(seq),

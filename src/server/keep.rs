@@ -117,6 +117,7 @@ async fn accept(
     if fds.len() != sources.len() {
         return Err(ApiError::Exhausted("the server can open no more files; wait for a task to end".to_owned()));
     }
+    registry.metrics.warm_start(started.warm);
     let allowance = Arc::new(Allowance::new(limit));
     let begin = |(source, pipe): (&Source, _)| {
         let log = registry.outputs.record(live.id, *source, pipe, Arc::clone(&allowance))?;

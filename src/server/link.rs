@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::containment::{Answer, HealthView, Line, Query, Scan};
 use crate::error::{StartError, SysError};
 use crate::task::id::TaskId;
-use crate::wire::{self, Ended, Event, PacketError, Request, StartRequest, Started};
+use crate::wire::{self, Ended, Event, PacketError, Parked, Request, StartRequest, Started};
 
 /// Requests that wait for the socket; beyond it, callers wait.
 const WAITING: usize = 1024;
@@ -41,6 +41,10 @@ pub enum ServerEvent {
     Journal(Vec<Line>),
     /// The auditor lives, and what it did.
     Scan(Scan),
+    /// A sandbox stands ready.
+    Parked(Box<Parked>),
+    /// A sandbox does no longer.
+    Unparked(TaskId),
     /// The launcher asks whether this process answers.
     Ping(u64),
     /// Admit no more tasks; the launcher stops those that run.
@@ -172,6 +176,8 @@ impl Link {
             Event::Health(health) => return Some(ServerEvent::Health(health)),
             Event::Journal(lines) => return Some(ServerEvent::Journal(lines)),
             Event::Scan(scan) => return Some(ServerEvent::Scan(scan)),
+            Event::Parked(parked) => return Some(ServerEvent::Parked(parked)),
+            Event::Unparked { slot } => return Some(ServerEvent::Unparked(slot)),
             Event::Ping { seq } => return Some(ServerEvent::Ping(seq)),
             Event::TlsFiles => return Some(ServerEvent::TlsFiles(fds)),
             Event::Drain => return Some(ServerEvent::Drain),

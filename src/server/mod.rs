@@ -31,6 +31,7 @@ mod serve;
 mod service;
 mod show;
 mod signal;
+mod slots;
 pub mod split;
 mod start;
 mod state;

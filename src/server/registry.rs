@@ -11,6 +11,7 @@ use super::health::Health;
 use super::link::Link;
 use super::metrics::Metrics;
 use super::quota::Quotas;
+use super::slots::Slots;
 use crate::config::Config;
 use crate::output::{Log, Outputs, Source};
 use crate::store::Store;
@@ -118,6 +119,8 @@ pub struct Registry {
     pub outputs: Outputs,
     /// The line to the launcher.
     pub link: Arc<Link>,
+    /// Sandboxes that stand ready.
+    pub slots: Slots,
     /// What each user has taken.
     pub quotas: Arc<Quotas>,
     /// How far the server has come.
@@ -144,6 +147,7 @@ impl Registry {
             store,
             outputs,
             link,
+            slots: Slots::default(),
             stage: watch::Sender::new(Stage::Serving),
             health: Health::default(),
             readers: Arc::default(),

@@ -67,7 +67,7 @@ async fn admit(registry: &Arc<Registry>, caller: Caller, request: pb::StartTaskR
         return Err(ApiError::Unavailable("the server is shutting down; try again when it is back".to_owned()));
     }
     let token = token(&request)?;
-    let Parsed { spec, start, labels } = parse(registry, &caller, request)?;
+    let Parsed { spec, mut start, labels } = parse(registry, &caller, request)?;
     // Held until the start is decided, also when this caller goes away: the same request sent again meanwhile waits here,
     // and then finds the task, or none if it could not be started.
     let claim = match &token {
@@ -85,8 +85,12 @@ async fn admit(registry: &Arc<Registry>, caller: Caller, request: pb::StartTaskR
     let place = registry.quotas.task(&caller.name)?;
     let stored = registry.store.stored_bytes(&caller.name).await?;
     registry.quotas.stored(stored + registry.live_bytes(&caller.name))?;
+    // The last thing that is asked for: a sandbox that is taken is used, or wasted.
+    if let Some(slot) = spec.command().orders().and_then(|_| registry.slots.take(&start)) {
+        start.task = slot;
+    }
     let record = Record {
-        id: spec.id,
+        id: start.task,
         owner: caller.name,
         command: spec.command,
         args: spec.args,

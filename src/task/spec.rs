@@ -73,6 +73,36 @@ impl std::str::FromStr for BindRo {
     }
 }
 
+/// What a sandbox executes. It can be built without knowing any of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Command {
+    /// Program: a path inside the sandbox, or a name looked up in the environment's PATH.
+    pub program: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// The whole environment.
+    pub env: Vec<(String, String)>,
+    /// Working directory inside.
+    pub workdir: PathBuf,
+}
+
+impl Command {
+    /// The longest that a sandbox which stands ready is told, encoded: what a socket takes in one go, so that nobody waits for
+    /// anybody.
+    pub const LONGEST: usize = 32 << 10;
+
+    /// As such a sandbox reads it: the length of a text, and the text. None if it is too long for that.
+    pub fn orders(&self) -> Option<Vec<u8>> {
+        let text = serde_json::to_vec(self).ok()?;
+        (text.len() <= Self::LONGEST).then(|| [&(text.len() as u32).to_ne_bytes(), text.as_slice()].concat())
+    }
+
+    /// Where a bare program name is looked up.
+    pub fn search_path(&self) -> &str {
+        self.env.iter().find(|(name, _)| name == "PATH").map_or("", |(_, path)| path)
+    }
+}
+
 /// A validated request.
 #[derive(Debug, Clone)]
 pub struct TaskSpec {
@@ -207,9 +237,14 @@ impl TaskSpec {
         defaults.into_iter().filter(|(name, _)| !asked(name)).chain(self.env.iter().cloned()).collect()
     }
 
-    /// Where a bare command name is looked up.
-    pub fn search_path(&self) -> String {
-        self.environment().into_iter().find(|(name, _)| name == "PATH").map(|(_, path)| path).unwrap_or_default()
+    /// What is executed in the sandbox.
+    pub fn command(&self) -> Command {
+        Command {
+            program: self.command.clone(),
+            args: self.args.clone(),
+            env: self.environment(),
+            workdir: self.workdir.clone(),
+        }
     }
 }
 

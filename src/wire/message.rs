@@ -1,6 +1,7 @@
 //! The messages, one type per direction.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -76,6 +77,47 @@ pub struct StartRequest {
     pub split_output: bool,
 }
 
+/// All of a request that goes into the building of its sandbox: one that was built for a request of the same shape can be
+/// this one's.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)] // named as in the request
+pub struct Shape {
+    pub profile: String,
+    pub limits: Limits,
+    pub hostname: Option<String>,
+    pub split_output: bool,
+}
+
+impl StartRequest {
+    /// The shape of its sandbox. None has one that shows paths of the host's choosing: what lies there may be another thing
+    /// tomorrow, and a sandbox built today would show the old one.
+    pub fn shape(&self) -> Option<Shape> {
+        // Every field by name, so that a new one does not compile until someone has thought of it here.
+        let Self {
+            task: _,
+            owner: _,
+            command: _,
+            args: _,
+            env: _,
+            working_dir: _,
+            hostname,
+            profile,
+            limits,
+            bind_ro,
+            split_output,
+        } = self;
+        // These are watched from outside, and nothing of the sandbox is made by them.
+        let limits = Limits { cpu_time: Duration::ZERO, timeout: Duration::ZERO, output_bytes: 0, ..limits.clone() };
+        bind_ro.is_empty().then(|| Shape {
+            profile: profile.clone(),
+            limits,
+            hostname: hostname.clone(),
+            split_output: *split_output,
+        })
+    }
+}
+
 /// From the launcher to the server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -98,6 +140,13 @@ pub enum Event {
     },
     /// A task has ended, and the kernel was asked what is left.
     Ended(Box<Ended>),
+    /// A sandbox is built and waits for a command. A request of this shape that takes its id for the task's is its command.
+    Parked(Box<Parked>),
+    /// A sandbox that waited does no longer. Its id, taken all the same, makes a task like any other.
+    Unparked {
+        /// Which.
+        slot: TaskId,
+    },
     /// The TLS files, at the start and after each change: CA, certificate, key and, if there is one, the revocation list.
     TlsFiles,
     /// The answer to [`Request::Containment`].
@@ -134,6 +183,20 @@ pub struct Started {
     pub started_at: UnixMillis,
     /// Limits and defences that the host cannot enforce.
     pub reduced: Vec<String>,
+    /// Its sandbox had waited for it.
+    pub warm: bool,
+}
+
+/// A sandbox without a command.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Parked {
+    /// The id of the task that it will be.
+    pub slot: TaskId,
+    /// What it is for.
+    pub shape: Shape,
+    /// How long it took to build, in microseconds.
+    pub built_micros: u64,
 }
 
 /// A task has ended.

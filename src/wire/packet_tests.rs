@@ -16,7 +16,7 @@ use crate::task::limits::Limits;
 use crate::task::outcome::{Outcome, Reason, Status};
 use crate::task::report::{Check, Containment, Usage};
 use crate::task::spec::SpecError;
-use crate::wire::{Ended, Event, Request, StartRequest, Started};
+use crate::wire::{Ended, Event, Parked, Request, Shape, StartRequest, Started};
 
 fn round_trip<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(message: &T, passed: usize) {
     let (here, there) = pair().unwrap();
@@ -75,8 +75,17 @@ fn every_message_arrives_as_it_was_sent() {
     };
     let check = Check { name: "cgroup_empty".into(), value: "populated 0".into(), ok: Some(true) };
     let containment = Containment::from_checks(vec![check]);
+    // A share that has no short decimal form: one that came back another would fit no request.
+    let limits = Limits { cpus: 1.0 / 3.0, ..Limits::default() };
+    let shape = Shape { profile: "default".into(), limits, hostname: Some("x".into()), split_output: true };
     for event in [
-        Event::Started(Started { task, process_id: 42, started_at: 1, reduced: vec!["no io limit".into()] }),
+        Event::Started(Started {
+            task,
+            process_id: 42,
+            started_at: 1,
+            reduced: vec!["no io limit".into()],
+            warm: true,
+        }),
         Event::StartFailed { task, error },
         Event::StartFailed { task, error: StartError::Host(vec!["x".into()]) },
         Event::StartFailed { task, error: StartError::Refused("quarantined".into()) },
@@ -90,6 +99,8 @@ fn every_message_arrives_as_it_was_sent() {
             containment,
             cleanup_micros: 3,
         })),
+        Event::Parked(Box::new(Parked { slot: task, shape, built_micros: 4 })),
+        Event::Unparked { slot: task },
         Event::TlsFiles,
         Event::Drain,
     ] {

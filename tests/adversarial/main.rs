@@ -15,6 +15,7 @@ mod leak;
 mod namespace;
 mod network;
 mod process;
+mod residue;
 mod resource;
 mod stream;
 #[allow(dead_code, unused_imports)] // the end-to-end tests use all of it
@@ -48,6 +49,7 @@ fn main() -> std::process::ExitCode {
         kernel::cases(),
         network::cases(),
         leak::cases(),
+        residue::cases(),
         auditor::cases(),
     ];
     let bench: &'static Bench = match Bench::open() {

@@ -1,5 +1,6 @@
 //! The auditor's process: there as long as the server, replaced when it dies or stands still, and no task without it.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
@@ -130,9 +131,10 @@ fn the_auditor_has_no_descriptor_of_the_launchers() {
 fn a_tasks_group_names_its_server_and_its_owner() {
     let server = server(1_942_006_000);
     let nonce = nonce();
-    server.marked(&nonce, &[], "true");
+    let task = server.marked(&nonce, &[], "true");
     let groups = server.traces(&nonce).groups();
-    let group = groups.iter().find(|group| group.join("cgroup.kill").exists()).expect("a version 2 group");
+    let is_its = |group: &&PathBuf| group.to_str().unwrap().ends_with(&task) && group.join("cgroup.kill").exists();
+    let group = groups.iter().find(is_its).expect("a version 2 group");
     let owner = taskman::cgroup::owner_of(std::fs::File::open(group).unwrap()).unwrap();
     assert_eq!(owner.as_deref(), Some("client001"));
 }

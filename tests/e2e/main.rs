@@ -45,3 +45,4 @@ mod stuck_output;
 #[path = "../support/mod.rs"]
 mod support;
 mod wait;
+mod warm;

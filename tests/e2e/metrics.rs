@@ -1,15 +1,15 @@
 //! What Prometheus reads: off until asked for, true to what was done, and out of reach of those who mean no good.
 
-use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use crate::support::scrape::{ask, connect, scrape, series};
 use crate::support::{GUARD, Process, Server, cgroups, pace, wait_until};
 
 /// Every family, with its type.
-const FAMILIES: [(&str, &str); 17] = [
+const FAMILIES: [(&str, &str); 20] = [
     ("taskman_audit_seconds", "histogram"),
     ("taskman_auditor_heartbeat_age_seconds", "gauge"),
     ("taskman_build_info", "gauge"),
@@ -27,46 +27,13 @@ const FAMILIES: [(&str, &str); 17] = [
     ("taskman_tasks", "gauge"),
     ("taskman_uid_pool_size", "gauge"),
     ("taskman_uid_pool_used", "gauge"),
+    ("taskman_warm_build_seconds", "histogram"),
+    ("taskman_warm_slots", "gauge"),
+    ("taskman_warm_starts_total", "counter"),
 ];
 
 fn watched() -> Server {
     Server::with(&["--metrics-address", "localhost:0"])
-}
-
-fn connect(server: &Server) -> TcpStream {
-    let address: SocketAddr = server.metrics.as_deref().expect("metrics are on").parse().unwrap();
-    let socket = TcpStream::connect_timeout(&address, GUARD).unwrap();
-    socket.set_read_timeout(Some(GUARD)).unwrap();
-    socket
-}
-
-/// The whole answer to these bytes.
-fn ask(server: &Server, request: &[u8]) -> String {
-    let mut socket = connect(server);
-    // One that has heard enough may have closed already.
-    let _ = socket.write_all(request);
-    let mut answer = Vec::new();
-    let _ = socket.read_to_end(&mut answer);
-    String::from_utf8_lossy(&answer).into_owned()
-}
-
-fn scrape(server: &Server) -> String {
-    let answer = ask(server, b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer:?}"));
-    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
-    assert!(head.contains("text/plain; version=0.0.4"), "{head}");
-    body.to_owned()
-}
-
-/// Every series with its value.
-fn series(text: &str) -> BTreeMap<String, f64> {
-    let samples = text.lines().filter(|line| !line.starts_with('#'));
-    samples
-        .map(|line| {
-            let (name, value) = line.rsplit_once(' ').unwrap_or_else(|| panic!("not a sample: {line:?}"));
-            (name.to_owned(), value.parse().unwrap_or_else(|_| panic!("not a number: {line:?}")))
-        })
-        .collect()
 }
 
 /// Prometheus's own judge of the format, which also knows what good names are.

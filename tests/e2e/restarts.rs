@@ -251,7 +251,7 @@ fn s08_a_full_disk_refuses_new_tasks_and_loses_no_end() {
 /// Output leaves little free on a small disk.
 fn disk_config(server: &mut Server) -> HostDir {
     let dir = HostDir::new();
-    let text = "[output]\nreserve = \"64K\"\nstored_per_task = \"1M\"\n";
+    let text = "[output]\nreserve = \"64K\"\nstored_per_task = \"1M\"\n[warm]\nslots = 0\n";
     let config = dir.file("config.toml", text, 0o644);
     server.options = vec!["--config".into(), config.to_str().unwrap().into()];
     dir

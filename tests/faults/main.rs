@@ -41,10 +41,10 @@ impl Suite {
         let (host, page) = (Host::enter()?, Page::new());
         let program = support::mutation::build("taskman")?;
         let mut suite = Self { host, page, program, traces: Traces::default() };
-        let (run, failed_run) = (suite.trace_run(), suite.trace_failed_run());
+        let (run, failed_run, parked_run) = (suite.trace_run(), suite.trace_failed_run(), suite.trace_parked_run());
         let [begun, service, failed_service] = suite.trace_service();
         let sweeping_run = suite.trace_sweeping_run();
-        suite.traces = Traces { run, failed_run, sweeping_run, service, failed_service, begun };
+        suite.traces = Traces { run, failed_run, parked_run, sweeping_run, service, failed_service, begun };
         Ok(suite)
     }
 }
@@ -56,7 +56,7 @@ macro_rules! cases {
     ($($module:ident::$case:ident),* $(,)?) => { [$((stringify!($case), $module::$case as Case)),*] };
 }
 
-const CASES: [(&str, Case); 16] = cases![
+const CASES: [(&str, Case); 17] = cases![
     hook::the_shipped_programs_hold_no_trace_of_hook_and_switches,
     hook::every_point_of_the_sources_is_passed,
     run::a_killed_launcher_leaves_nothing_that_lives,
@@ -64,6 +64,7 @@ const CASES: [(&str, Case); 16] = cases![
     run::a_killed_payload_is_told_and_leaves_nothing,
     run::a_process_that_stands_still_is_waited_for,
     run::a_launcher_killed_while_it_gives_up_leaves_nothing_that_lives,
+    run::a_death_while_a_sandbox_waits_leaves_nothing,
     run::a_launcher_killed_while_it_sweeps_is_swept_too,
     service::a_killed_launcher_of_the_service_is_told_and_leaves_nothing,
     service::a_killed_server_is_told_and_leaves_nothing,

@@ -13,6 +13,8 @@ pub struct Traces {
     pub run: Vec<String>,
     /// … could not be started by it;
     pub failed_run: Vec<String>,
+    /// … ran in a sandbox that was parked;
+    pub parked_run: Vec<String>,
     /// … ran beside the leftovers of another;
     pub sweeping_run: Vec<String>,
     /// … ran by the service;
@@ -24,16 +26,17 @@ pub struct Traces {
 }
 
 impl Traces {
-    pub fn all(&self) -> [&Vec<String>; 6] {
-        [&self.run, &self.failed_run, &self.sweeping_run, &self.service, &self.failed_service, &self.begun]
+    pub fn all(&self) -> [&Vec<String>; 7] {
+        let Self { run, failed_run, parked_run, sweeping_run, service, failed_service, begun } = self;
+        [run, failed_run, parked_run, sweeping_run, service, failed_service, begun]
     }
 }
 
 /// Whether the command may have been executed when a process stands at `point`: only once the launcher has let it, and the
 /// child has nothing more to do.
 pub fn may_run_at(point: &str) -> bool {
-    const BEFORE: [&str; 9] =
-        ["begin", "admitted", "uid", "cgroup-made", "cgroup", "prepared", "created", "halves", "limits"];
+    const BEFORE: [&str; 10] =
+        ["begin", "admitted", "uid", "cgroup-made", "cgroup", "prepared", "created", "halves", "limits", "parked"];
     match point.split_once('.') {
         Some(("launcher", name)) => !BEFORE.contains(&name),
         Some(("server", name)) => name != "recorded",

@@ -29,27 +29,41 @@ enum Victim {
     Payload,
 }
 
+/// How a task is run by the binary with points.
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    /// Without them.
+    Plain,
+    /// With them.
+    Faulty,
+    /// With them, in a sandbox that is parked before its command is known.
+    Parked,
+}
+
 impl Suite {
-    fn run(&self, faulty: bool, nonce: &str, command: &[&str]) -> Started {
+    fn run(&self, way: Way, nonce: &str, command: &[&str]) -> Started {
         let dir = HostDir::new();
         let mut line = Command::new(&self.program);
         line.args(["run", "--uid-range", &self.host.run_uid(), "--env", &format!("NONCE={nonce}")]);
         line.arg("--report").arg(dir.path("report.json")).arg("--").args(command).stdin(Stdio::null());
-        if faulty {
+        if way != Way::Plain {
             line.env("TASKMAN_FAULT", &self.page.path);
+        }
+        if way == Way::Parked {
+            line.env("TASKMAN_MUTATION", "cold-start");
         }
         Started::spawn(line, dir, GUARD)
     }
 
     /// A task of the binary with points.
     fn faulty_run(&self, nonce: &str) -> Started {
-        self.run(true, nonce, &WORK)
+        self.run(Way::Faulty, nonce, &WORK)
     }
 
     /// The next start works, has the one uid there is, and leaves nothing of those before it.
     #[track_caller]
     fn next_run_works(&self) {
-        assert_done(&self.run(false, &nonce(), &WORK).end());
+        assert_done(&self.run(Way::Plain, &nonce(), &WORK).end());
         self.host.assert_nothing_left();
     }
 
@@ -63,7 +77,14 @@ impl Suite {
     /// Those of one whose command does not exist.
     pub fn trace_failed_run(&self) -> Vec<String> {
         self.page.clear();
-        self.run(true, &nonce(), &["/nonexistent"]).end().assert_refused(127, &["/nonexistent"]);
+        self.run(Way::Faulty, &nonce(), &["/nonexistent"]).end().assert_refused(127, &["/nonexistent"]);
+        self.page.passed()
+    }
+
+    /// Those of one whose sandbox was parked.
+    pub fn trace_parked_run(&self) -> Vec<String> {
+        self.page.clear();
+        assert_done(&self.run(Way::Parked, &nonce(), &WORK).end());
         self.page.passed()
     }
 
@@ -96,9 +117,13 @@ impl Suite {
 
     /// Stands a task still at `point`, kills `who`, and says how `taskman run` ended.
     fn kill_at(&self, point: &str, who: Victim, command: &[&str]) -> Ended {
+        self.kill_on_the_way(Way::Faulty, point, who, command)
+    }
+
+    fn kill_on_the_way(&self, way: Way, point: &str, who: Victim, command: &[&str]) -> Ended {
         self.page.arm(point);
         let nonce = nonce();
-        let run = self.run(true, &nonce, command);
+        let run = self.run(way, &nonce, command);
         self.page.wait_standing();
         let runs = self.host.payload_runs(&nonce);
         assert!(!runs || points::may_run_at(point), "the command runs already");
@@ -214,6 +239,31 @@ pub fn a_launcher_killed_while_it_gives_up_leaves_nothing_that_lives(suite: &Sui
             suite.next_run_works();
             "nothing lives, the next run sweeps".to_owned()
         });
+    }
+    tally.end();
+}
+
+/// A process dies while its sandbox is parked, or is given its command.
+pub fn a_death_while_a_sandbox_waits_leaves_nothing(suite: &Suite) {
+    let mut tally = Tally::new(suite, "parked", "killed");
+    let all = points::beyond(&suite.traces.parked_run, &suite.traces.run);
+    assert_eq!(all.len(), 3, "{all:?}");
+    for (at, point) in all {
+        for who in [Victim::Launcher, Victim::Init, Victim::Payload] {
+            for _ in 0..TRIALS {
+                tally.trial(at, point, || {
+                    let ended = suite.kill_on_the_way(Way::Parked, point, who, &WORK);
+                    assert_ne!(ended.status.code(), Some(3), "{ended:?}");
+                    if who == Victim::Launcher {
+                        assert_eq!(ended.status.signal(), Some(libc::SIGKILL), "{ended:?}");
+                    } else {
+                        suite.host.assert_nothing_left();
+                    }
+                    suite.next_run_works();
+                    "nothing lives, and the next run works".to_owned()
+                });
+            }
+        }
     }
     tally.end();
 }

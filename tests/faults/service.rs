@@ -41,7 +41,9 @@ struct Asked {
 impl<'a> Service<'a> {
     fn start(suite: &'a Suite) -> Self {
         let dir = HostDir::new();
-        let config = dir.file("config.toml", format!("uid_range = {:?}\n", suite.host.service_uid()), 0o644);
+        // There is one uid, and it is the task's.
+        let text = format!("uid_range = {:?}\n[warm]\nslots = 0\n", suite.host.service_uid());
+        let config = dir.file("config.toml", text, 0o644);
         let server = Server::prepare(&["--config", config.to_str().unwrap()]).keeping(dir);
         let mut server = server.mutated("TASKMAN_FAULT", suite.page.path.to_str().unwrap());
         suite.page.clear();

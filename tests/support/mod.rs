@@ -14,6 +14,7 @@ pub mod pace;
 pub mod proc;
 pub mod rpc;
 pub mod run;
+pub mod scrape;
 pub mod server;
 pub mod supervisor;
 

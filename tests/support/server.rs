@@ -14,6 +14,8 @@ use super::{Ended, GUARD, HostDir, mutation};
 /// The program under test.
 pub const TASKMAN_SERVER: &str = env!("CARGO_BIN_EXE_taskman-server");
 
+const COLD: &str = "[warm]\nslots = 0\n";
+
 /// A server in development mode: it makes its own certificates, of `admin` and `client001`.
 pub struct Server {
     pub(super) process: Option<Started>,
@@ -32,7 +34,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// With the default configuration.
+    /// With the default configuration, but for sandboxes that stand ready.
     #[track_caller]
     pub fn start() -> Self {
         Self::with(&[])
@@ -46,11 +48,12 @@ impl Server {
         server
     }
 
-    /// With a configuration file of this text.
+    /// With a configuration file of this text. Nothing stands ready unless it says so: tests count what there is.
     #[track_caller]
     pub fn configured(text: &str) -> Self {
         let dir = HostDir::new();
-        let config = dir.file("config.toml", text, 0o644);
+        let cold = if text.contains("[warm]") { "" } else { COLD };
+        let config = dir.file("config.toml", format!("{text}\n{cold}"), 0o644);
         Self::with(&["--config", config.to_str().unwrap()]).keeping(dir)
     }
 
@@ -101,6 +104,8 @@ impl Server {
     /// Its command line.
     pub fn command_line(&self) -> Command {
         let program = self.program.to_str().expect("a plain path");
+        let cold = self.dir.file("cold.toml", COLD, 0o644);
+        let configured = self.options.iter().any(|option| option == "--config");
         let mut words = self.under.iter().map(String::as_str).chain([program]);
         let mut command = Command::new(words.next().expect("a word"));
         command
@@ -108,6 +113,9 @@ impl Server {
             .envs(self.env.iter().map(|(name, value)| (name, value)))
             .args(["--dev", "--server-address", &self.address, "--state-dir"])
             .arg(self.dir.path("state"));
+        if !configured {
+            command.arg("--config").arg(cold);
+        }
         command.args(&self.options).stdin(Stdio::null());
         command
     }

@@ -8,19 +8,21 @@ use nix::errno::Errno;
 use nix::sys::epoll::EpollFlags;
 
 use super::poller::{Owner, Poller, Token};
+use super::warm::Instead;
 use super::{complain, log};
 use crate::error::{StartError, SysError};
 use crate::fault;
 use crate::launch::Lease;
 use crate::launch::end::{self, Placement, VANISH};
-use crate::launch::starting::Starting;
+use crate::launch::starting::{Built, Starting};
 use crate::launch::task::Task;
 use crate::launch::watch::{self, Source, Watch};
 use crate::task::id::TaskId;
 use crate::task::outcome::{Outcome, Reason, Status};
 use crate::task::record::UnixMillis;
 use crate::task::report::{Check, Containment, Usage};
-use crate::wire::{Ended, Event, Started};
+use crate::task::spec::TaskSpec;
+use crate::wire::{Ended, Event, StartRequest, Started};
 
 /// Once init is reaped the rest is a matter of microseconds; this is the most the loop stands still for one task.
 const SETTLE: Duration = Duration::from_millis(100);
@@ -31,17 +33,25 @@ pub enum News {
     None,
     /// To be told, and the task lives on.
     Tell(Event, Vec<std::os::fd::OwnedFd>),
+    /// A sandbox is built, and waits for its task.
+    Parked,
     /// To be told, and nothing of the task is left here.
     Last(Box<Event>),
     /// Nothing to tell, and nothing of the task is left here.
     Gone,
 }
 
-/// A task of the service.
+/// A task of the service, or a sandbox that is kept ready for one.
 pub struct Live {
     pub id: TaskId,
     serial: Owner,
     stage: Stage,
+    /// Nobody has come for it yet.
+    pub is_slot: bool,
+    /// Of a sandbox that ends as none: the task to start under its id when it is gone.
+    pub instead: Option<Instead>,
+    /// It was built before anybody came for it, and this is who came: until the command was executed.
+    taken: Option<StartRequest>,
     /// Asked for while the task was being started.
     stop: Option<(Duration, Reason)>,
     /// When its end was seen.
@@ -64,11 +74,28 @@ enum Stage {
 }
 
 impl Live {
-    /// Takes a task on whose first process was just created.
-    pub fn new(serial: Owner, starting: Starting, poller: &mut Poller) -> Result<Self, SysError> {
+    /// Takes a task, or a sandbox for one, on whose first process was just created.
+    pub fn new(serial: Owner, starting: Starting, is_slot: bool, poller: &mut Poller) -> Result<Self, SysError> {
         poller.add(starting.as_fd(), EpollFlags::EPOLLIN, Token::Report(serial))?;
-        poller.set_deadline(serial, Some(starting.deadline()));
-        Ok(Self { id: starting.id(), serial, stage: Stage::Starting(Box::new(starting)), stop: None, over_at: None })
+        poller.set_deadline(serial, starting.deadline());
+        let (id, stage) = (starting.id(), Stage::Starting(Box::new(starting)));
+        Ok(Self { id, serial, stage, is_slot, instead: None, taken: None, stop: None, over_at: None })
+    }
+
+    /// Makes the sandbox that waits the task of this request, which is `spec`.
+    pub fn take(&mut self, request: &StartRequest, spec: TaskSpec, poller: &mut Poller) -> Result<(), StartError> {
+        let Stage::Starting(starting) = &mut self.stage else {
+            return Err(StartError::Refused("it does not wait".to_owned()));
+        };
+        starting.take(spec)?;
+        poller.set_deadline(self.serial, starting.deadline());
+        (self.is_slot, self.taken) = (false, Some(request.clone()));
+        Ok(())
+    }
+
+    /// Ends a sandbox that nobody has come for.
+    pub fn discard(&mut self, why: &str, poller: &mut Poller) -> News {
+        if self.is_slot { self.kill(Reason::Stopped, why, poller) } else { News::None }
     }
 
     /// Whether its end is still to be seen.
@@ -105,10 +132,14 @@ impl Live {
 
     /// Asks it to end.
     pub fn stop(&mut self, grace: Duration, reason: Reason, poller: &mut Poller) -> News {
+        if let Some(instead) = &mut self.instead {
+            instead.stop = Some(sooner(instead.stop, grace, reason));
+            return News::None;
+        }
         match &mut self.stage {
+            Stage::Starting(_) if self.is_slot => self.discard("nobody came for it", poller),
             Stage::Starting(_) => {
-                let (asked, reason) = self.stop.unwrap_or((grace, reason));
-                self.stop = Some((asked.min(grace), reason));
+                self.stop = Some(sooner(self.stop, grace, reason));
                 News::None
             }
             Stage::Running(watch) => match watch::stop(&mut watch.task, grace, reason) {
@@ -194,12 +225,24 @@ impl Live {
     fn look_at_start(&mut self, mut starting: Box<Starting>, poller: &mut Poller) -> News {
         match starting.look() {
             None => {
-                poller.set_deadline(self.serial, Some(starting.deadline()));
+                poller.set_deadline(self.serial, starting.deadline());
                 self.stage = Stage::Starting(starting);
                 News::None
             }
-            Some(Err(error)) => self.fail(starting, error, poller),
-            Some(Ok(())) => {
+            Some(Err(error)) => {
+                // One that died before it could execute anything, or say why it did not, is as good as none.
+                if let Some(request) = self.taken.take().filter(|_| starting.died) {
+                    self.is_slot = true;
+                    self.instead = Some(Instead { request, stop: self.stop.take() });
+                }
+                self.fail(starting, error, poller)
+            }
+            Some(Ok(Built::Parked)) => {
+                poller.set_deadline(self.serial, None);
+                self.stage = Stage::Starting(starting);
+                News::Parked
+            }
+            Some(Ok(Built::Executed)) => {
                 poller.remove(starting.as_fd());
                 match starting.into_task() {
                     Ok(task) => self.run(task, poller),
@@ -216,6 +259,7 @@ impl Live {
             process_id: task.process_id(),
             started_at: unix_millis(task.started_at),
             reduced: task.reduced.clone(),
+            warm: self.taken.take().is_some(),
         };
         let mut watch = Box::new(Watch::new(task));
         let added = watch.descriptors().into_iter().try_for_each(|(source, fd, flags)| {
@@ -343,6 +387,12 @@ impl Live {
         log(&format!("task {}: what was left of it is gone now", self.id));
         News::Gone
     }
+}
+
+/// The first reason stands, and the shorter grace.
+fn sooner(asked: Option<(Duration, Reason)>, grace: Duration, reason: Reason) -> (Duration, Reason) {
+    let (before, reason) = asked.unwrap_or((grace, reason));
+    (before.min(grace), reason)
 }
 
 fn init_of(placement: &Placement) -> BorrowedFd<'_> {

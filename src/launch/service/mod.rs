@@ -23,10 +23,12 @@ mod manager;
 mod outbox;
 mod phase;
 mod poller;
+mod pool;
 mod questions;
 mod requests;
 mod standing;
 pub mod tls;
+mod warm;
 
 pub use manager::Manager;
 
@@ -53,7 +55,8 @@ use managed::Signs;
 use manager::Line;
 use outbox::Outbox;
 use phase::Phase;
-use poller::{AUDITOR, FIRST_TASK, MANAGER, Owner, Poller, SERVICE, TLS, Token};
+use poller::{AUDITOR, FIRST_TASK, MANAGER, Owner, Poller, SERVICE, TLS, Token, WARM};
+use pool::Pool;
 use questions::Questions;
 use standing::Standing;
 
@@ -125,6 +128,9 @@ struct Service<'a> {
     outbox: Outbox,
     live: BTreeMap<Owner, Live>,
     ids: HashMap<TaskId, Owner>,
+    pool: Pool,
+    /// When the next sandbox is built ahead of need, if one is wanted.
+    build_at: Option<Instant>,
     next: Owner,
     phase: Phase,
     /// The server's process has ended and was waited for.
@@ -181,6 +187,8 @@ impl<'a> Service<'a> {
             outbox,
             live: BTreeMap::new(),
             ids: HashMap::new(),
+            pool: Pool::new(config.warm.slots, config.warm.idle),
+            build_at: None,
             next: FIRST_TASK,
             phase: Phase::Serving,
             reaped: false,
@@ -204,6 +212,7 @@ impl<'a> Service<'a> {
                 return Ok(code);
             }
             self.auditor.flush();
+            self.tend_slots();
             self.poller.set_deadline(AUDITOR, self.auditor_deadline());
             let (ready, due) = self.poller.wait()?;
             // Before everything else of the batch: a task's end may be the auditor's doing, and it says so first.
@@ -228,6 +237,7 @@ impl<'a> Service<'a> {
                     TLS => self.send_tls_files(false),
                     AUDITOR => self.auditor_is_due(),
                     MANAGER => self.sign_is_due(),
+                    WARM => self.slots_are_due(),
                     task => self.with_task(task, |live, poller| live.step(None, poller)),
                 }
             }
@@ -239,24 +249,42 @@ impl<'a> Service<'a> {
         // One event of a batch may have ended the task that a later one is about.
         let Some(live) = self.live.get_mut(&serial) else { return };
         let id = live.id;
-        let gone = match step(live, &mut self.poller) {
-            News::None => false,
+        let news = step(live, &mut self.poller);
+        let is_slot = live.is_slot;
+        let gone = matches!(news, News::Last(_) | News::Gone);
+        let mut failed = None;
+        match news {
+            News::None | News::Gone => {}
+            News::Parked => self.slot_waits(id),
             News::Tell(event, fds) => {
+                // Of a sandbox that was no task yet the server has nothing to record, unless it is in the way of one.
+                let is_silent = is_slot && live.instead.take().is_none();
                 self.note_end(&event, false);
-                self.tell(event, fds);
-                false
+                if is_slot {
+                    self.slot_is_stuck(id);
+                }
+                if !is_silent {
+                    self.tell(event, fds);
+                }
+            }
+            // Of such a one that is gone nobody need know: the auditor would take another of its id for it.
+            News::Last(event) if is_slot => {
+                if let Event::StartFailed { error, .. } = *event {
+                    failed = Some(error);
+                }
             }
             News::Last(event) => {
                 self.note_end(&event, true);
                 self.tell(*event, Vec::new());
-                true
             }
-            News::Gone => true,
-        };
+        }
         if gone {
-            self.live.remove(&serial);
+            let instead = self.live.remove(&serial).and_then(|live| live.instead);
             self.ids.remove(&id);
             self.poller.set_deadline(serial, None);
+            if is_slot {
+                self.slot_is_gone(id, failed.as_ref(), instead);
+            }
         }
     }
 

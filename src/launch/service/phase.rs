@@ -57,13 +57,13 @@ impl Service<'_> {
         match self.phase {
             Phase::Serving => {
                 let grace = self.config.stop.shutdown;
-                log(&format!("told to stop; {} tasks are given {grace:?} to end", self.live.len()));
+                log(&format!("told to stop; {} tasks are given {grace:?} to end", self.tasks()));
                 self.enter(Phase::Draining, grace + RECORD);
                 self.tell(Event::Drain, Vec::new());
                 self.with_every_task(|live, poller| live.stop(grace, Reason::ServerShutdown, poller));
             }
             Phase::Draining => {
-                log(&format!("told to stop at once; {} tasks are killed", self.live.len()));
+                log(&format!("told to stop at once; {} tasks are killed", self.tasks()));
                 self.enter(Phase::Draining, RECORD);
                 let why = "the server was told to stop at once";
                 self.with_every_task(|live, poller| live.kill(Reason::ServerShutdown, why, poller));
@@ -75,7 +75,7 @@ impl Service<'_> {
 
     /// The server has recorded everything. Said too early, it is a server that gives up on its tasks.
     pub(super) fn server_leaves(&mut self) {
-        if self.phase != Phase::Draining || self.live.values().any(|live| live.is_pending()) {
+        if self.phase != Phase::Draining || self.live.values().any(|live| live.is_task() && live.is_pending()) {
             return self.server_is_lost("it said goodbye while it was needed");
         }
         self.forget_socket();
@@ -121,7 +121,7 @@ impl Service<'_> {
                 self.kill_server();
             }
             Phase::Closed => self.kill_server(),
-            Phase::Lost => {
+            Phase::Left | Phase::Lost => {
                 let left = self.live.values().filter(|live| live.is_pending()).count();
                 if left > 0 {
                     complain(&format!("{left} tasks do not end; the next start sweeps them"));
@@ -131,7 +131,7 @@ impl Service<'_> {
                 }
                 self.phase = Phase::Overdue;
             }
-            Phase::Serving | Phase::Left | Phase::Overdue => {}
+            Phase::Serving | Phase::Overdue => {}
         }
     }
 
@@ -139,6 +139,8 @@ impl Service<'_> {
     pub(super) fn exit_code(&self) -> Option<u8> {
         match self.phase {
             Phase::Serving | Phase::Draining | Phase::Leaving | Phase::Closed => None,
+            // Of the sandboxes that waited for a task.
+            Phase::Left if self.live.values().any(|live| live.is_pending()) => None,
             Phase::Left => Some(0),
             Phase::Lost if !self.reaped || self.live.values().any(|live| live.is_pending()) => None,
             Phase::Lost | Phase::Overdue => Some(1),

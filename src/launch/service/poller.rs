@@ -15,7 +15,8 @@ use crate::sys::{epoll, fd};
 /// Events taken at once; more are taken in the next turn, so that no kind starves another.
 const BATCH: usize = 128;
 
-/// Whom a deadline belongs to: the service itself, its TLS files, its auditor, its manager, or a task by its serial number.
+/// Whom a deadline belongs to: the service itself, its TLS files, its auditor, its manager, its sandboxes that are kept ready, or
+/// a task by its serial number.
 pub type Owner = u64;
 /// The service's own deadline.
 pub const SERVICE: Owner = 0;
@@ -25,6 +26,8 @@ pub const TLS: Owner = 1;
 pub const AUDITOR: Owner = 2;
 /// The deadline of the next sign of life to the service manager.
 pub const MANAGER: Owner = 3;
+/// The deadline of sandboxes that are kept ready.
+pub const WARM: Owner = 4;
 /// Serial numbers of tasks begin here.
 pub const FIRST_TASK: Owner = 16;
 

@@ -8,6 +8,7 @@ use nix::errno::Errno;
 use super::live::Live;
 use super::{Service, admit, complain};
 use crate::error::{StartError, SysError};
+use crate::launch::Starting;
 use crate::task::id::TaskId;
 use crate::task::outcome::Reason;
 use crate::task::spec::SpecError;
@@ -82,7 +83,7 @@ impl Service<'_> {
         }
     }
 
-    fn start(&mut self, request: StartRequest) {
+    pub(super) fn start(&mut self, request: StartRequest) {
         let task = request.task;
         if let Err(error) = self.try_start(request) {
             self.tell(Event::StartFailed { task, error }, Vec::new());
@@ -91,7 +92,9 @@ impl Service<'_> {
 
     fn try_start(&mut self, request: StartRequest) -> Result<(), StartError> {
         let task = request.task;
-        if self.ids.contains_key(&task) {
+        let waiting = self.ids.get(&task).copied();
+        let is_taken = |live: &Live| live.is_task() || !live.is_pending();
+        if waiting.is_some_and(|serial| self.live.get(&serial).is_none_or(is_taken)) {
             return Err(SpecError::new("task", "this id belongs to a task that runs").into());
         }
         let refused = |errno, hint: String| {
@@ -104,25 +107,40 @@ impl Service<'_> {
             return Err(StartError::Refused(why));
         }
         let most = self.config.quota.running;
-        if self.live.len() >= most {
+        if self.tasks() >= most {
             return Err(refused(Errno::EAGAIN, format!("{most} tasks run, which is the most (quota.running)")));
         }
-        let spec = admit::spec(request, self.config)?;
+        let spec = admit::spec(request.clone(), self.config)?;
+        if let Some(serial) = waiting {
+            self.take_slot(serial, request, spec);
+            return Ok(());
+        }
+        self.note_miss(&request);
         let starting = self.launcher.begin(spec)?;
-        let serial = self.next;
+        self.add(starting, false)
+    }
+
+    /// Takes on what was just created.
+    pub(super) fn add(&mut self, starting: Starting, is_slot: bool) -> Result<(), StartError> {
+        let (serial, id) = (self.next, starting.id());
         self.next += 1;
-        let live = Live::new(serial, starting, &mut self.poller).map_err(StartError::step("start"))?;
+        let live = Live::new(serial, starting, is_slot, &mut self.poller).map_err(StartError::step("start"))?;
         self.live.insert(serial, live);
-        self.ids.insert(task, serial);
+        self.ids.insert(id, serial);
         // It may have failed already.
         self.with_task(serial, |live, poller| live.step(None, poller));
         Ok(())
     }
 
+    /// How many tasks there are, without sandboxes that wait for one.
+    pub(super) fn tasks(&self) -> usize {
+        self.live.values().filter(|live| live.is_task()).count()
+    }
+
     /// The server is gone, broken or taken over.
     pub(super) fn server_is_lost(&mut self, why: &str) {
         if self.phase.has_server() {
-            complain(&format!("the server is lost: {why}; ending {} tasks", self.live.len()));
+            complain(&format!("the server is lost: {why}; ending {} tasks", self.tasks()));
             self.end_all_without_server(false);
         }
     }
@@ -130,7 +148,7 @@ impl Service<'_> {
     /// The server gives up, or has died.
     pub(super) fn server_has_closed(&mut self) {
         if self.phase.has_server() {
-            complain(&format!("the server has closed its socket; ending {} tasks", self.live.len()));
+            complain(&format!("the server has closed its socket; ending {} tasks", self.tasks()));
             self.end_all_without_server(true);
         }
     }

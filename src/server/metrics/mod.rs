@@ -21,7 +21,7 @@ use text::{Counter, Counters, Histogram, Page};
 pub use listener::serve;
 
 /// Upper bounds in seconds. A start takes milliseconds, and ten seconds on a host that is in trouble.
-const STARTS: [f64; 12] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
+const STARTS: [f64; 14] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 /// What was killed has five seconds to vanish.
 const CLEANUPS: [f64; 11] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0];
 /// A look at every process of the host.
@@ -40,6 +40,8 @@ pub struct Metrics {
     orphans: Counter,
     starts: Counters,
     start_seconds: Histogram,
+    warm: Counters,
+    slot_seconds: Histogram,
     ends: Counters,
     limit_hits: Counters,
     cleanup_seconds: Histogram,
@@ -59,6 +61,8 @@ impl Default for Metrics {
             orphans: Counter::default(),
             starts: Counters::new("outcome", OUTCOMES),
             start_seconds: Histogram::new(&STARTS),
+            warm: Counters::new("sandbox", ["ready", "built"]),
+            slot_seconds: Histogram::new(&STARTS),
             ends: Counters::new("reason", Reason::ALL.map(Reason::name)),
             limit_hits: Counters::new("limit", LIMITS),
             cleanup_seconds: Histogram::new(&CLEANUPS),
@@ -75,6 +79,16 @@ impl Metrics {
     pub fn started(&self, took: Duration) {
         self.starts.count("started");
         self.start_seconds.observe(took);
+    }
+
+    /// A task's sandbox stood ready, or had to be built.
+    pub fn warm_start(&self, warm: bool) {
+        self.warm.count(if warm { "ready" } else { "built" });
+    }
+
+    /// A sandbox stands ready that took so long to build.
+    pub fn slot_built(&self, took: Duration) {
+        self.slot_seconds.observe(took);
     }
 
     /// A start was asked for again, and answered with the task that it had made.
@@ -166,6 +180,17 @@ impl Metrics {
             "Time from an admitted start to its command's execution, recorded.",
             &self.start_seconds,
         );
+        page.counters(
+            "taskman_warm_starts_total",
+            "Tasks that were started, by whether their sandbox stood ready or had to be built.",
+            &self.warm,
+        );
+        page.gauge("taskman_warm_slots", "Sandboxes that stand ready.", now.slots);
+        page.histogram(
+            "taskman_warm_build_seconds",
+            "Time to build a sandbox that then stood ready.",
+            &self.slot_seconds,
+        );
         page.counters("taskman_task_ends_total", "Tasks that have ended, by reason.", &self.ends);
         page.counters("taskman_limit_hits_total", "Tasks that were ended for a limit, by limit.", &self.limit_hits);
         page.histogram(
@@ -195,6 +220,7 @@ struct Now {
     cleanup_failures: u64,
     tasks: [(&'static str, usize); 3],
     streams: usize,
+    slots: usize,
     uid_pool: u32,
 }
 
@@ -209,6 +235,7 @@ impl Now {
                 .map(|state| (state, tasks.iter().filter(|s| **s == state).count())),
             // The registry holds one itself.
             streams: std::sync::Arc::strong_count(&registry.readers) - 1,
+            slots: registry.slots.count(),
             uid_pool: registry.config.uid_range.count,
         }
     }

@@ -37,7 +37,7 @@ fn churn_is_churn(bench: &Bench) -> Result<(), Fail> {
 }
 
 fn nothing_is_told(bench: &Bench, _arm: Arm) -> Result<(), Fail> {
-    let server = serve(bench, "events = true\nscan = \"1s\"");
+    let server = serve(bench, "events = true\nscan = \"1s\"\n[warm]\nslots = 16");
     let batches = pace::count(BATCHES);
     let tasks = batches * 10;
     let (ended, refused) = rpc::on(async {

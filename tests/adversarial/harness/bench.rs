@@ -16,6 +16,15 @@ use super::record::Record;
 use super::{mutant, payload, proc};
 use crate::support::pace;
 
+/// Every defence is on, and `taskman run` parks its sandbox before it takes it.
+pub const WARM: &str = "cold-start";
+
+/// Whether the tasks of contained arms run in sandboxes that stood ready (`TASKMAN_ADV_MODE=warm`). The switch for that is one of
+/// the mutation build's, and the mutation arms are left out.
+pub fn warm() -> bool {
+    std::env::var("TASKMAN_ADV_MODE").is_ok_and(|mode| mode == "warm")
+}
+
 /// One per suite run; everything it hands out carries its nonce.
 pub struct Bench {
     pub place: Place,
@@ -61,12 +70,11 @@ impl Bench {
 
     /// `taskman run` of this arm's binary.
     pub fn task(&self, arm: Arm) -> Launch<'_> {
+        let mutant = || Some(self.mutant().unwrap_or_else(|_| PathBuf::from("/nonexistent/mutant")));
         match arm {
+            Arm::Contained if warm() => Launch::new(self, mutant(), Some(WARM)),
             Arm::Contained => Launch::new(self, Some(self.taskman().to_owned()), None),
-            Arm::Mutant(names) => {
-                let path = self.mutant().unwrap_or_else(|_| PathBuf::from("/nonexistent/mutant"));
-                Launch::new(self, Some(path), Some(names))
-            }
+            Arm::Mutant(names) => Launch::new(self, mutant(), Some(names)),
         }
     }
 

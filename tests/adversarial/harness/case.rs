@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use libtest_mimic::{Completion, Failed, Trial};
 
-use super::bench::Bench;
+use super::bench::{self, Bench};
 use super::ledger::Ledger;
 use super::mutant;
 use super::record::{self, Outcome, Record};
@@ -112,7 +112,7 @@ macro_rules! require {
 
 impl Case {
     /// The case as a test. `TASKMAN_ADV_ARMS=control` stops after the control arm, `TASKMAN_ADV_ARMS=contained` before the
-    /// mutation arms, and either is said.
+    /// mutation arms, and either is said; `TASKMAN_ADV_MODE=warm` runs them in sandboxes that stood ready.
     pub fn trial(self, bench: &'static Bench) -> Trial {
         let name = format!("{} (tier {}) {}", self.id, self.tier, self.what);
         Trial::ignorable_test(name, move || {
@@ -187,7 +187,7 @@ impl Case {
         if self.defence.is_empty() {
             println!("    NO MUTATION ARM for {}", self.id);
         }
-        if arms == "contained" {
+        if arms == "contained" || bench::warm() {
             record.skipped = self.defence;
             println!("    MUTATION ARMS of {} not asked for: {}", self.id, self.defence.join(" and "));
             return Ok(Outcome::Held);

@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use super::bench::Bench;
+use super::bench::{Bench, WARM};
 use super::case::Fail;
 use super::done::Done;
 use super::run::Run;
@@ -129,7 +129,7 @@ impl<'b> Launch<'b> {
         if self.taskman.is_none() {
             command.env("ADV_NONCE", &self.nonce);
         }
-        if self.taskman.is_some() && self.mutation.is_none() {
+        if self.taskman.is_some() && self.mutation.is_none_or(|names| names == WARM) {
             self.bench.tried(1);
         }
         if let Some(names) = self.mutation {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::SystemTime;
 
+use super::bench;
 use super::place::own_groups;
 use super::record::{Outcome, Record};
 use crate::ids::{TIER_1, Tested};
@@ -60,6 +61,9 @@ impl Report<'_> {
             let (slow, fewer) = (pace::slow(), pace::fewer());
             let _ =
                 write!(text, ". SLOW MACHINE: deadlines are multiplied by {slow}, trials of races divided by {fewer}");
+        }
+        if bench::warm() {
+            text.push_str(". WARM: tasks ran in sandboxes that were built before their command was known");
         }
         if self.records.len() < self.cases {
             text.push_str(". FILTERED RUN: the other cases were not asked for, and nothing is said about them");
