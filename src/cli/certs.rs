@@ -13,7 +13,7 @@ use super::{FAILURE, OutputFormat};
 use crate::certs::{self, CertsError, Entry, KeyType, Kind, Listing, Which};
 use crate::task::units;
 
-/// Makes, issues, revokes and lists the certificates of a server and its users.
+// Makes, issues, revokes and lists the certificates of a server and its users.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  taskman certs init --certs ./certs --host build7.example.org\n  taskman certs issue ann --ttl 30d --certs ./certs"

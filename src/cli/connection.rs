@@ -16,7 +16,7 @@ const DEFAULT_ADDRESS: &str = "localhost:50051";
 /// The machine's certificates.
 const SYSTEM_CERTS: &str = "/etc/taskman/certs";
 
-/// Flags of every client command.
+// Flags of every client command.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Connection {
     /// The user or client ID issuing the request (e.g., client001). This flag is required
@@ -29,7 +29,7 @@ pub struct Connection {
     pub output: OutputFormat,
 }
 
-/// Where the server is, and what to show it.
+// Where the server is, and what to show it.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Server {
     /// The gRPC server address to connect to

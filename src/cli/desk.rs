@@ -22,7 +22,7 @@ const RUNS: &str = "unknown: ask the running server";
 /// Who a command on this host is, in the journal.
 const ROOT: &str = "root";
 
-/// Flags of `health` and `audit`.
+// Flags of `health` and `audit`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Place {
     /// The administrator who asks (e.g., admin)

@@ -9,7 +9,7 @@ use super::OutputFormat;
 use crate::doctor::{Finding, Options, Status, examine, would_start};
 use crate::place::UidRange;
 
-/// Says what this host can enforce, why it matters, and the command that fixes what is missing.
+// Says what this host can enforce, why it matters, and the command that fixes what is missing.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Exit codes:

@@ -10,7 +10,7 @@ use crate::task::limits::Limits;
 use crate::task::spec::{BindRo, SpecError};
 use crate::task::units;
 
-/// What a task may use.
+// What a task may use.
 #[derive(Debug, Default, Clone, PartialEq, clap::Args)]
 pub struct LimitFlags {
     /// Memory of all processes together, tmpfs included; swap is always 0
@@ -71,7 +71,10 @@ const DEFAULTS: [(&str, &str); 14] = [
 
 /// Gives the flags their defaults in the command line of `run`.
 pub fn shown_for_run(command: clap::Command) -> clap::Command {
-    DEFAULTS.iter().fold(command, |command, (flag, value)| command.mut_arg(flag, |arg| arg.default_value(*value)))
+    command.mut_args(|arg| match DEFAULTS.iter().find(|(flag, _)| arg.get_id() == flag) {
+        Some((_, value)) => arg.default_value(*value),
+        None => arg,
+    })
 }
 
 impl LimitFlags {
@@ -112,7 +115,7 @@ impl LimitFlags {
     }
 }
 
-/// What a task finds inside.
+// What a task finds inside.
 #[derive(Debug, Default, Clone, PartialEq, Eq, clap::Args)]
 pub struct ShapeFlags {
     /// Set an environment variable; nothing is inherited

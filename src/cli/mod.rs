@@ -27,7 +27,7 @@ mod wait;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 /// Taskman's own failure, also in its arguments; the codes of `run` are those of env(1) and timeout(1).
 pub const FAILURE: u8 = 125;
@@ -47,7 +47,10 @@ struct Cli {
     command: Command,
 }
 
+// The flags of a command are made once it is named: those of all cost a start more than all it asks of the host. They come
+// last, so a doc comment on a struct of flags would take the place of the command's own words here.
 #[derive(Subcommand)]
+#[command(defer = true)]
 enum Command {
     /// Run a command in a sandbox of its own and exit as it does; needs root, but no server
     Run(Box<run::Args>),
@@ -89,7 +92,7 @@ pub enum OutputFormat {
 
 /// The whole command line; man pages and completions are made of it too.
 pub fn command() -> clap::Command {
-    Cli::command().mut_subcommand("run", limits::shown_for_run)
+    Cli::command().mut_subcommand("run", |run| run.defer(|run| limits::shown_for_run(run::Args::augment_args(run))))
 }
 
 /// Runs the command line of this process.
@@ -125,8 +128,11 @@ mod tests {
     #[test]
     fn the_command_line_is_sound_and_every_command_has_an_example() {
         let mut cli = command();
+        let words = |cli: &clap::Command| cli.get_subcommands().map(|c| c.get_about().cloned()).collect::<Vec<_>>();
+        let here = words(&cli);
         cli.clone().debug_assert();
         cli.build();
+        assert_eq!(words(&cli)[..here.len()], here, "a struct of flags has a doc comment");
         for command in cli.get_subcommands_mut().filter(|command| command.get_name() != "help") {
             let help = command.render_long_help().to_string();
             assert!(help.contains("Example"), "{} has no example:\n{help}", command.get_name());
