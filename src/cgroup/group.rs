@@ -22,6 +22,7 @@ use crate::error::{Context, SysError};
 use crate::fault;
 use crate::mutation::{Defence, off};
 use crate::place::GroupName;
+use crate::sys::file::text;
 use crate::task::id::TaskId;
 use crate::task::limits::Limits;
 
@@ -169,8 +170,8 @@ impl Group {
         if !off(Defence::CloneIntoCgroup) && !self.pids()?.contains(&myself) {
             return Err(self.not_in("cgroup2", "another"));
         }
-        let text = fs::read_to_string("/proc/self/cgroup").on("read", "/proc/self/cgroup")?;
-        self.verify_v1_places(&text)
+        let places = text("/proc/self/cgroup").on("read", "/proc/self/cgroup")?;
+        self.verify_v1_places(&places)
     }
 
     pub(super) fn verify_v1_places(&self, self_cgroup: &str) -> Result<(), SysError> {

@@ -1,8 +1,7 @@
 //! Everything that is asked of the host, asked in one place, so that the judgements are plain functions.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -13,7 +12,7 @@ use super::Options;
 use crate::cgroup::{Controller, Devices, Layout, LayoutError, device};
 use crate::error::SysError;
 use crate::place::UidRange;
-use crate::sys::probe;
+use crate::sys::{file, probe};
 
 /// Namespaces that a sandbox is made of.
 pub(super) const NAMESPACES: [&str; 7] = ["pid", "mnt", "ipc", "uts", "net", "cgroup", "time"];
@@ -146,12 +145,7 @@ pub(super) fn nofile_hard() -> u64 {
 
 /// A file's text; what cannot be read says nothing.
 fn text(path: &str) -> String {
-    // Files of proc have no size to go by; with room from the start they take one read, not one per doubling.
-    let mut bytes = Vec::with_capacity(4096);
-    match File::open(path).and_then(|mut file| file.read_to_end(&mut bytes)) {
-        Ok(_) => String::from_utf8_lossy(&bytes).into_owned(),
-        Err(_) => String::new(),
-    }
+    file::text(path).unwrap_or_default()
 }
 
 fn sysctl(name: &str) -> Option<String> {

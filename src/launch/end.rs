@@ -17,7 +17,7 @@ use crate::cgroup::{Group, GroupUsage};
 use crate::error::{Context, SysError};
 use crate::fault;
 use crate::mutation::{Defence, off};
-use crate::sys::{pidfd::PidFd, signal, user};
+use crate::sys::{file, pidfd::PidFd, signal, user};
 use crate::task::outcome::{Outcome, Reason, Status};
 use crate::task::report::{Check, Containment, Report, Usage};
 use crate::task::units::human_bytes;
@@ -168,14 +168,10 @@ fn prove(task: &Task, populated: Result<bool, SysError>, removed: Result<(), Sys
         check("ipc_absent", leftovers::ipc_of_uid(uid), |found| {
             (format!("{} objects {}", found.len(), found.join(", ")), found.is_empty())
         }),
-        check(
-            "mounts_absent",
-            std::fs::read_to_string("/proc/self/mountinfo").on("read", "/proc/self/mountinfo"),
-            |mounts| {
-                let found = mounts.lines().filter(|line| line.contains(&id)).count();
-                (format!("{found} of {} mounts", mounts.lines().count()), found == 0)
-            },
-        ),
+        check("mounts_absent", file::text("/proc/self/mountinfo").on("read", "/proc/self/mountinfo"), |mounts| {
+            let found = mounts.lines().filter(|line| line.contains(&id)).count();
+            (format!("{found} of {} mounts", mounts.lines().count()), found == 0)
+        }),
     ])
 }
 

@@ -6,7 +6,7 @@
 use std::os::unix::fs::MetadataExt;
 
 use crate::error::{Context, SysError};
-use crate::sys::user;
+use crate::sys::{file, user};
 
 /// Everything found, in words; empty when nothing is left.
 pub fn of_uid(uid: u32) -> Result<Vec<String>, SysError> {
@@ -22,7 +22,7 @@ pub fn ipc_of_uid(uid: u32) -> Result<Vec<String>, SysError> {
     let mut found = Vec::new();
     for kind in ["shm", "sem", "msg"] {
         let path = format!("/proc/sysvipc/{kind}");
-        let table = match std::fs::read_to_string(&path) {
+        let table = match file::text(&path) {
             Ok(table) => table,
             // A kernel without System V IPC has no objects of it.
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,

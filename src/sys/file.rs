@@ -1,8 +1,14 @@
-//! Reading a file without waiting for a disk.
+//! Reading a file without waiting for a disk, and without asking for its size.
 
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
 
 use nix::errno::Errno;
+
+/// Most files of proc are smaller; what is not takes another read for each doubling.
+const ROOM: usize = 4 << 10;
 
 /// Reads at most `len` bytes at `offset` into the empty `buffer`, but only what is in memory already: EAGAIN where the disk
 /// would have to be asked, EOPNOTSUPP on a filesystem that cannot tell.
@@ -17,4 +23,24 @@ pub fn read_cached(file: impl AsFd, offset: u64, len: usize, buffer: &mut Vec<u8
     // SAFETY: so many bytes were written by the kernel, and not more than there is room for.
     unsafe { buffer.set_len(read) };
     Ok(read)
+}
+
+/// The whole text of a file, in as few calls as it takes: those of proc have no size to go by, and are asked for none.
+/// Bytes that are no text stand as U+FFFD.
+pub fn text(path: impl AsRef<Path>) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let (mut bytes, mut length) = (vec![0; ROOM], 0);
+    loop {
+        match file.read(&mut bytes[length..]) {
+            Ok(0) => break,
+            Ok(read) => length += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        if length == bytes.len() {
+            bytes.resize(2 * length, 0);
+        }
+    }
+    bytes.truncate(length);
+    Ok(String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }

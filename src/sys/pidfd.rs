@@ -121,7 +121,7 @@ impl PidFd {
 
     /// The pid the kernel knows for this descriptor: -1 once the process is gone and reaped.
     pub fn kernel_pid(&self) -> std::io::Result<i64> {
-        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", self.0.as_raw_fd()))?;
+        let info = super::file::text(format!("/proc/self/fdinfo/{}", self.0.as_raw_fd()))?;
         let line = info.lines().find_map(|line| line.strip_prefix("Pid:"));
         line.and_then(|pid| pid.trim().parse().ok()).ok_or_else(|| std::io::Error::from_raw_os_error(libc::ENODATA))
     }
