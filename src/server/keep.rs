@@ -133,7 +133,7 @@ async fn accept(
         record.clone()
     };
     fault::point("storing");
-    registry.store.update(record).await?;
+    registry.store.update(record);
     fault::point("accepted");
     Ok(allowance)
 }

@@ -85,9 +85,10 @@ impl Store {
         self.workers.write(finish).await
     }
 
-    /// Stores what changed about a task that runs.
-    pub async fn update(&self, record: Record) -> Result<(), StoreError> {
-        self.workers.write(move |database: &Connection| row::update(database, &record)).await
+    /// Stores what changed about a task that runs, soon: that it was asked for is durable already, and after a crash it is lost
+    /// whatever else is known of it.
+    pub fn update(&self, record: Record) {
+        self.workers.write_later(move |database: &Connection| row::update(database, &record));
     }
 
     /// One task.

@@ -68,6 +68,23 @@ impl Workers {
         answered.await.map_err(|_| StoreError::Closed)?
     }
 
+    /// The same, for what need not be durable yet when the caller goes on; whatever is written later is so after it. A failure is
+    /// told in the log.
+    pub(super) fn write_later(&self, work: impl FnOnce(&Connection) -> Result<(), StoreError> + Send + 'static) {
+        let job: Write = Box::new(move |database: Result<&Connection, StoreError>| {
+            let result = database.and_then(work);
+            let failed = result.as_ref().err().cloned();
+            let answer = move |committed: Result<(), StoreError>| {
+                if let Err(error) = result.and(committed) {
+                    tracing::error!(%error, "a task's record is not up to date");
+                }
+            };
+            Done { failed, answer: Box::new(answer) }
+        });
+        // Closed only when the server ends.
+        let _ = self.writes.as_ref().map(|writes| writes.send(job));
+    }
+
     /// Asks `question` of what is committed.
     pub(super) async fn read<T: Send + 'static>(
         &self,

@@ -70,7 +70,8 @@ fn output_json_is_the_report_as_one_line_on_standard_error() {
 
 #[test]
 fn the_summary_stands_last_when_the_end_was_abnormal_and_quiet_silences_it() {
-    let sleeper = || Run::sh("echo err >&2; exec sleep 60").with(&["--timeout", "500ms"]);
+    let timeout = format!("{}ms", pace::term(Duration::from_millis(500)).as_millis());
+    let sleeper = || Run::sh("echo err >&2; exec sleep 60").with(&["--timeout", &timeout]);
     let ended = sleeper().end();
     let lines: Vec<_> = ended.stderr.lines().collect();
     assert_eq!((lines.len(), lines[0]), (2, "err"), "{}", ended.stderr);

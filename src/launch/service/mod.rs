@@ -129,8 +129,9 @@ struct Service<'a> {
     live: BTreeMap<Owner, Live>,
     ids: HashMap<TaskId, Owner>,
     pool: Pool,
-    /// When the next sandbox is built ahead of need, if one is wanted.
-    build_at: Option<Instant>,
+    /// Since when a sandbox is wanted ahead of need, and when a task was last asked for.
+    lacking: Option<Instant>,
+    last_start: Option<Instant>,
     next: Owner,
     phase: Phase,
     /// The server's process has ended and was waited for.
@@ -188,7 +189,8 @@ impl<'a> Service<'a> {
             live: BTreeMap::new(),
             ids: HashMap::new(),
             pool: Pool::new(config.warm.slots, config.warm.idle),
-            build_at: None,
+            lacking: None,
+            last_start: None,
             next: FIRST_TASK,
             phase: Phase::Serving,
             reaped: false,

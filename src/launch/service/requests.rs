@@ -1,7 +1,7 @@
 //! What the server asks for. A request from anyone else, or one that cannot be read, is the end of the server.
 
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
@@ -91,6 +91,7 @@ impl Service<'_> {
     }
 
     fn try_start(&mut self, request: StartRequest) -> Result<(), StartError> {
+        self.last_start = Some(Instant::now());
         let task = request.task;
         let waiting = self.ids.get(&task).copied();
         let is_taken = |live: &Live| live.is_task() || !live.is_pending();

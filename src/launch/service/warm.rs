@@ -16,8 +16,10 @@ use crate::task::outcome::Reason;
 use crate::task::spec::TaskSpec;
 use crate::wire::{Event, Parked, StartRequest};
 
-/// Nothing is built for so long after a start: whoever starts tasks has the processors first.
-const PAUSE: Duration = Duration::from_millis(2);
+/// Nothing is built for so long after a start: whoever starts tasks has the processors first. But starts that never pause do not
+/// put it off for longer than this.
+const PAUSE: Duration = Duration::from_millis(10);
+const LATEST: Duration = Duration::from_millis(50);
 
 /// A task that is started when what has its id is gone, and what was asked of it meanwhile.
 pub struct Instead {
@@ -83,12 +85,17 @@ impl Service<'_> {
             self.discard_slots(all, "no task may start");
         }
         if self.auditor.refusal().is_some() || self.pool.lacking().is_none() {
-            self.build_at = None;
+            self.lacking = None;
         } else {
-            // One that is due stays so: starts that never pause must not keep it from being made.
-            self.build_at.get_or_insert_with(|| Instant::now() + PAUSE);
+            self.lacking.get_or_insert_with(Instant::now);
         }
-        self.poller.set_deadline(WARM, self.build_at.into_iter().chain(self.pool.deadline()).min());
+        self.poller.set_deadline(WARM, self.build_at().into_iter().chain(self.pool.deadline()).min());
+    }
+
+    /// When the next one is to be built, if one is wanted.
+    fn build_at(&self) -> Option<Instant> {
+        let since = self.lacking?;
+        Some(self.last_start.map_or(since, |start| since.max(start + PAUSE)).min(since + LATEST))
     }
 
     /// Ends what has waited too long, and builds one that is wanted: one in a turn, so that nobody waits for more.
@@ -98,8 +105,9 @@ impl Service<'_> {
             self.tell_unparked(*slot, Some(At::Parked));
         }
         self.discard_slots(overdue, "nobody came for it");
-        let due = self.build_at.take_if(|at| Instant::now() >= *at).is_some();
+        let due = self.build_at().is_some_and(|at| Instant::now() >= at);
         let Some(request) = self.pool.lacking().filter(|_| due) else { return };
+        self.lacking = None;
         let slot = request.task;
         if let Err(error) = self.build_slot(request) {
             self.slot_is_gone(slot, Some(&error), None);
