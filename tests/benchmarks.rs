@@ -53,7 +53,9 @@ fn the_page_is_of_a_full_run_and_of_the_same_as_the_baseline() {
     assert!(page.contains("Written by `scripts/bench --full`; do not edit."), "another kind of run wrote it");
     let (date, commit) = (baseline["date"].as_str().unwrap(), baseline["commit"].as_str().unwrap());
     assert!(page.contains(&format!("{date}, commit {commit};")), "the baseline is of {date}, commit {commit}");
-    for heading in ["Wanted", "One start", "Many at once", "Over the service", "Live tasks", "Output"] {
+    for heading in
+        ["Wanted", "One start", "To the first instruction", "Many at once", "Over the service", "Live tasks", "Output"]
+    {
         assert!(!rows(part(&page, heading)).is_empty(), "{heading} has no numbers");
     }
 }

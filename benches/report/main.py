@@ -58,6 +58,7 @@ def collect(run):
     for needed in ("plain", "taskman"):
         if needed not in results["start"] or needed not in results["together"]:
             sys.exit(f"bench: error: {needed} failed on the way, and without it there is nothing to compare")
+    results["ready"] = json.loads((run / "ready.json").read_text())
     service = run / "service.json"
     return {**results, **(json.loads(service.read_text()) if service.exists() else {})}
 
@@ -67,6 +68,8 @@ def ratios(results):
     found = {}
     start = results["start"]
     found["taskman run"] = {name: start["taskman"]["p50_ns"] / of["p50_ns"] for name, of in start.items() if name != "taskman"}
+    ready = results["ready"]
+    found["to the first instruction, in a sandbox that stands ready"] = {"plain": ready["ready"]["p50"] / ready["plain"]["p50"]}
     # Bursts are short: fewer launchers, or the floor of some microseconds, would only say how the machine felt just then.
     together = results["together"]
     most = max(together["taskman"], key=int)

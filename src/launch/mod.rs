@@ -106,6 +106,7 @@ impl Launcher {
     fn start_here(&self, spec: TaskSpec) -> Result<Task, StartError> {
         if off(Defence::ColdStart) {
             let mut parked = self.park(spec.clone())?;
+            self.sweep();
             parked.wait_until_built()?;
             parked.take(spec)?;
             return parked.wait();

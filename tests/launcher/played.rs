@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -63,7 +64,9 @@ pub fn play() -> std::process::ExitCode {
                     }
                     ["found", task, pid] => {
                         say(found(task.parse().unwrap()));
-                        kill(Pid::from_raw(pid.parse().unwrap()), Signal::SIGKILL).unwrap();
+                        // The launcher may have been faster.
+                        let killed = kill(Pid::from_raw(pid.parse().unwrap()), Signal::SIGKILL);
+                        assert!(matches!(killed, Ok(()) | Err(Errno::ESRCH)), "{killed:?}");
                     }
                     ["now"] => {}
                     _ => panic!("{reason}"),

@@ -82,6 +82,7 @@ fn a_server_that_was_killed_with_its_container_leaves_nothing_and_starts_again()
 taskman start -- sleep 600 >/dev/null
 kill -KILL $server
 wait $server || true
+until flock -n /tmp/state true; do sleep 0.05; done # its other half has seen it, and is gone
 taskman-server --dev --config /tmp/server.toml --state-dir /tmp/state >>/tmp/log 2>&1 & server=$!
 until admin health >/dev/null 2>&1; do kill -0 $server || { cat /tmp/log >&2; exit 1; }; sleep 0.05; done
 taskman list --all --output json 2>/dev/null | tr ',' '\n' | grep -c server_lost || true
