@@ -43,26 +43,11 @@ impl Slots {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
-    use crate::task::limits::Limits;
 
     #[test]
     fn a_sandbox_is_taken_once_and_only_for_its_shape() {
-        let request = StartRequest {
-            task: TaskId::random(),
-            owner: "alice".into(),
-            command: "true".into(),
-            args: Vec::new(),
-            env: BTreeMap::new(),
-            working_dir: None,
-            hostname: None,
-            profile: "default".into(),
-            limits: Limits::default(),
-            bind_ro: Vec::new(),
-            split_output: false,
-        };
+        let request = StartRequest::sample();
         let slots = Slots::default();
         let ids = [TaskId::random(), TaskId::random(), TaskId::random()];
         for slot in ids {

@@ -216,3 +216,23 @@ pub struct Ended {
     /// Time from the moment its end was seen to the proof, in microseconds.
     pub cleanup_micros: u64,
 }
+
+#[cfg(test)]
+impl StartRequest {
+    /// A request that nothing speaks against, for tests.
+    pub fn sample() -> Self {
+        Self {
+            task: TaskId::random(),
+            owner: "alice".into(),
+            command: "true".into(),
+            args: Vec::new(),
+            env: BTreeMap::new(),
+            working_dir: None,
+            hostname: None,
+            profile: "default".into(),
+            limits: Limits::default(),
+            bind_ro: Vec::new(),
+            split_output: false,
+        }
+    }
+}

@@ -49,14 +49,11 @@ fn binds(asked: &[String], profile: &Profile) -> Result<Vec<BindRo>, SpecError> 
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
     use std::path::PathBuf;
     use std::time::Duration;
 
     use super::*;
     use crate::config::Overrides;
-    use crate::task::id::TaskId;
-    use crate::task::limits::Limits;
 
     fn config() -> Config {
         let text = "[tls]\ncerts = \"/c\"\n[profiles.default]\nbind_ro = [\"/opt/tools\"]\n";
@@ -64,19 +61,7 @@ mod tests {
     }
 
     fn request() -> StartRequest {
-        StartRequest {
-            task: TaskId::random(),
-            owner: "alice".into(),
-            command: "true".into(),
-            args: Vec::new(),
-            env: BTreeMap::new(),
-            working_dir: None,
-            hostname: None,
-            profile: "default".into(),
-            limits: Limits::default(),
-            bind_ro: Vec::new(),
-            split_output: false,
-        }
+        StartRequest::sample()
     }
 
     fn refused(change: impl FnOnce(&mut StartRequest)) -> String {

@@ -177,17 +177,11 @@ mod tests {
 
     fn request(profile: &str) -> StartRequest {
         StartRequest {
-            task: TaskId::random(),
-            owner: "alice".into(),
-            command: "true".into(),
             args: vec!["a secret".into()],
             env: BTreeMap::from([("SECRET".into(), "another".into())]),
             working_dir: Some("/tmp".into()),
-            hostname: None,
             profile: profile.into(),
-            limits: Limits::default(),
-            bind_ro: Vec::new(),
-            split_output: false,
+            ..StartRequest::sample()
         }
     }
 
