@@ -13,6 +13,7 @@ mod played;
 mod requests;
 mod stage;
 mod starts;
+mod warm;
 
 fn main() -> std::process::ExitCode {
     if played::is_asked_for() {
@@ -21,9 +22,16 @@ fn main() -> std::process::ExitCode {
     }
     let mut args = libtest_mimic::Arguments::from_args();
     args.test_threads = Some(1);
-    let trials =
-        [starts::cases(), requests::cases(), hostile::cases(), ends::cases(), auditor::cases(), confinement::cases()]
-            .concat();
+    let trials = [
+        starts::cases(),
+        requests::cases(),
+        hostile::cases(),
+        ends::cases(),
+        auditor::cases(),
+        confinement::cases(),
+        warm::cases(),
+    ]
+    .concat();
     let trials = trials.into_iter().map(|(name, case)| {
         libtest_mimic::Trial::test(name, move || {
             case();
