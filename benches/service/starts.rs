@@ -39,23 +39,30 @@ const PAUSE: Duration = Duration::from_millis(25);
 /// So many starts of one arm, then as many of the next: the machine drifts.
 const TURN: usize = 20;
 
+/// Starts that are not timed after a server has begun: it has nothing ready yet.
+const WARM_UP: usize = 5;
+
+impl Arm {
+    /// Its server, which has started a few tasks already. One lives at a time: each auditor looks at everything that is executed
+    /// on the host, and would do so for the others' starts.
+    async fn server(&self, args: &Args) -> Result<Server, Failure> {
+        let dir = self.dir.map_or(args.dir.as_path(), Path::new);
+        let server = Server::start_with(&args.server, dir, self.config)?;
+        starts(&server, WARM_UP, &mut Starts::default()).await?;
+        Ok(server)
+    }
+}
+
 /// Latencies of each arm, then starts per second with 1 and 8 clients; a peer's beside them, where there is one.
 pub async fn arms(args: &Args) -> Result<Value, Failure> {
-    let mut servers = Vec::new();
-    for arm in &ARMS {
-        let dir = arm.dir.map_or(args.dir.as_path(), Path::new);
-        servers.push((arm.name, Server::start_with(&args.server, dir, arm.config)?, Starts::default()));
-    }
-    for (_, server, _) in &servers {
-        starts(server, TURN, &mut Starts::default()).await?;
-    }
+    let mut arms = ARMS.map(|arm| (arm, Starts::default()));
     for turn in 0..args.starts.div_ceil(TURN) {
-        for (_, server, times) in &mut servers {
-            starts(server, TURN.min(args.starts - turn * TURN), times).await?;
+        for (arm, times) in &mut arms {
+            starts(&arm.server(args).await?, TURN.min(args.starts - turn * TURN), times).await?;
         }
     }
     let mut latencies = Vec::new();
-    for (name, _, times) in &servers {
+    for (Arm { name, .. }, times) in &arms {
         let kinds = times.kinds().map(|(kind, times)| json!({ "kind": kind, "ms": percentiles(times) }));
         println!("\n{:<38}{:>8}{:>8}{:>8}", format!("{name}, ms"), "p50", "p95", "p99");
         for (kind, times) in times.kinds() {
@@ -67,8 +74,9 @@ pub async fn arms(args: &Args) -> Result<Value, Failure> {
     let mut rates = Vec::new();
     let burst = Duration::from_millis(args.burst);
     for clients in [1, 8] {
-        for (name, server, _) in &servers {
-            let rate = per_second(server, clients, burst).await?;
+        for (arm, _) in &arms {
+            let name = arm.name;
+            let rate = per_second(&arm.server(args).await?, clients, burst).await?;
             println!("{name}, {clients} client(s), start to proven end, again and again: {rate:.0} per second");
             rates.push(json!({ "who": name, "clients": clients, "per_second": rate }));
         }

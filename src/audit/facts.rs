@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
+use crate::sys::file;
+
 /// `PF_EXITING` of the kernel's task flags.
 const EXITING: u64 = 4;
 /// Namespaces that a task's processes share, and that never change after its first process was created.
@@ -83,7 +85,7 @@ impl Facts {
         let exe = fs::metadata(format!("{directory}/exe")).ok().map(|meta| (meta.dev(), meta.ino()));
         let mut facts = Self { exe, ..Self::default() };
         facts.read_status(&text(&format!("{directory}/status"))?)?;
-        facts.cgroup = fs::read_to_string(format!("{directory}/cgroup")).ok()?.lines().map(str::to_owned).collect();
+        facts.cgroup = text(&format!("{directory}/cgroup"))?.lines().map(str::to_owned).collect();
         for name in SHARED {
             if let Some(inode) = namespace(&format!("{directory}/ns/{name}")) {
                 facts.namespaces.insert(name, inode);
@@ -173,7 +175,7 @@ pub fn namespace(link: &str) -> Option<u64> {
 
 /// A process's name is any bytes it likes: none of them may make it invisible.
 fn text(path: &str) -> Option<String> {
-    fs::read(path).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+    file::text(path).ok()
 }
 
 fn four(text: &str) -> Option<[u32; 4]> {

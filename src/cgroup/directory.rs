@@ -7,11 +7,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, OFlag};
+use nix::fcntl::{AT_FDCWD, AtFlags, OFlag};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::Mode;
 use nix::sys::uio::pread;
-use nix::unistd::{UnlinkatFlags, mkdir, unlinkat};
+use nix::unistd::{AccessFlags, UnlinkatFlags, faccessat, mkdir, unlinkat};
 
 use super::file;
 use crate::error::{Context, SysError};
@@ -34,7 +34,7 @@ pub(super) fn make(path: &Path) -> Result<(), SysError> {
 
 /// Makes the version 2 directory and takes its lock. A sweeper that looks between the two finds an unlocked, empty group
 /// and removes it: then the lock is not to be had, or it is of a directory that is no longer there.
-pub(super) fn make_locked(path: &Path, name: &str) -> Result<(File, OwnedFd), SysError> {
+pub(super) fn make_locked(path: &Path) -> Result<File, SysError> {
     for _ in 0..CREATE_ATTEMPTS {
         make(path)?;
         let Ok(dir) = File::open(path) else { continue };
@@ -44,34 +44,32 @@ pub(super) fn make_locked(path: &Path, name: &str) -> Result<(File, OwnedFd), Sy
             // Wait for the sweeper to finish, so that the name is free again.
             dir.lock().on("flock", path.display().to_string())?;
         }
-        if let Ok(events) = linked(&dir, name) {
-            return Ok((dir, events));
+        if is_linked(&dir) {
+            return Ok(dir);
         }
     }
     Err(SysError::new("flock", path.display().to_string(), Errno::EAGAIN)
         .hint("another taskman keeps sweeping it away"))
 }
 
-/// Fails unless the directory is still in the tree. Its link count does not tell on cgroupfs; its files do, and this one
-/// is needed anyway.
-pub(super) fn linked(dir: &File, name: &str) -> Result<OwnedFd, SysError> {
-    file::open(dir, name, "cgroup.events", OFlag::O_RDONLY)
+/// Whether the directory is still in the tree. Its link count does not tell on cgroupfs; its files do.
+pub(super) fn is_linked(dir: &File) -> bool {
+    faccessat(dir, "cgroup.events", AccessFlags::F_OK, AtFlags::empty()).is_ok()
 }
 
-pub(super) fn is_populated(events: &OwnedFd, name: &str) -> Result<bool, SysError> {
-    let mut text = [0; 128];
-    // Always from the start: that is what arms the next poll.
-    match pread(events, &mut text, 0) {
-        Ok(n) => Ok(file::keyed(&String::from_utf8_lossy(&text[..n]), "populated") != Some(0)),
-        // A removed group holds nothing.
-        Err(Errno::ENODEV) => Ok(false),
-        Err(errno) => Err(SysError::new("read", format!("cgroup.events of {name}"), errno)),
-    }
+/// Whether any process is in the group of this directory.
+pub(super) fn is_populated(dir: &File, name: &str) -> Result<bool, SysError> {
+    Ok(match events(dir, name)? {
+        Some(events) => populated(&events, name)?,
+        None => false,
+    })
 }
 
-pub(super) fn wait_empty(events: &OwnedFd, name: &str, timeout: Duration) -> Result<bool, SysError> {
+/// Waits until no process is in the group of this directory; false if `timeout` comes first.
+pub(super) fn wait_empty(dir: &File, name: &str, timeout: Duration) -> Result<bool, SysError> {
+    let Some(events) = events(dir, name)? else { return Ok(true) };
     let deadline = Instant::now() + timeout;
-    while is_populated(events, name)? {
+    while populated(&events, name)? {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Ok(false);
@@ -86,14 +84,33 @@ pub(super) fn wait_empty(events: &OwnedFd, name: &str, timeout: Duration) -> Res
     Ok(true)
 }
 
-/// Removes one directory; one that is gone is as good.
-pub(super) fn remove_dir(path: &Path, events: &OwnedFd, deadline: Instant) -> Result<(), SysError> {
+/// None of a group that was removed: it holds nothing.
+fn events(dir: &File, name: &str) -> Result<Option<OwnedFd>, SysError> {
+    match file::open(dir, name, "cgroup.events", OFlag::O_RDONLY) {
+        Err(error) if matches!(error.errno(), Errno::ENOENT | Errno::ENODEV) => Ok(None),
+        opened => opened.map(Some),
+    }
+}
+
+fn populated(events: &OwnedFd, name: &str) -> Result<bool, SysError> {
+    let mut text = [0; 128];
+    // Always from the start: that is what arms the next poll.
+    match pread(events, &mut text, 0) {
+        Ok(n) => Ok(file::keyed(&String::from_utf8_lossy(&text[..n]), "populated") != Some(0)),
+        // Removed meanwhile.
+        Err(Errno::ENODEV) => Ok(false),
+        Err(errno) => Err(SysError::new("read", format!("cgroup.events of {name}"), errno)),
+    }
+}
+
+/// Removes one directory of the `group` whose version 2 directory is open; one that is gone is as good.
+pub(super) fn remove_dir(path: &Path, group: &File, deadline: Instant) -> Result<(), SysError> {
     loop {
         match unlinkat(AT_FDCWD, path, UnlinkatFlags::RemoveDir) {
             Ok(()) | Err(Errno::ENOENT) => return Ok(()),
             Err(Errno::EBUSY) if Instant::now() < deadline => {
                 let name = path.display().to_string();
-                if wait_empty(events, &name, deadline.saturating_duration_since(Instant::now()))? {
+                if wait_empty(group, &name, deadline.saturating_duration_since(Instant::now()))? {
                     // Empty, yet busy: an exiting task is let go a moment after the event. Give it that moment.
                     let _ = poll(&mut [], PollTimeout::from(1u8));
                 }

@@ -1,9 +1,11 @@
-//! Reads and writes of interface files below an open group directory, so that an error names file, value and group.
+//! Reads and writes of interface files of a group, so that an error names file, value and group.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::path::Path;
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, openat};
+use nix::fcntl::{OFlag, open as open_path, openat};
 use nix::sys::stat::Mode;
 use nix::unistd::{read, write};
 
@@ -12,10 +14,34 @@ use crate::error::SysError;
 /// Larger than any file that is read here but `cgroup.procs`, which is read to its end in pieces of this size.
 const PIECE: usize = 4096;
 
+/// A group's directory. That of version 2 is open, because it is locked; those of version 1 are not: a launcher with thousands
+/// of tasks has few descriptors for each.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Dir<'a> {
+    Open(&'a File),
+    At(&'a Path),
+}
+
+impl<'a> From<&'a File> for Dir<'a> {
+    fn from(dir: &'a File) -> Self {
+        Self::Open(dir)
+    }
+}
+
+impl Dir<'_> {
+    fn open(self, file: &str, flags: OFlag) -> Result<OwnedFd, Errno> {
+        let flags = flags | OFlag::O_CLOEXEC;
+        match self {
+            Self::Open(dir) => openat(dir, file, flags, Mode::empty()),
+            Self::At(path) => open_path(&path.join(file), flags, Mode::empty()),
+        }
+    }
+}
+
 /// Opens `file` of the group directory `dir`, which is called `name`.
-pub(super) fn open(dir: impl AsFd, name: &str, file: &str, flags: OFlag) -> Result<OwnedFd, SysError> {
-    openat(dir.as_fd(), file, flags | OFlag::O_CLOEXEC, Mode::empty())
-        .map_err(|errno| hinted(SysError::new("open", format!("{file} of {name}"), errno)))
+pub(super) fn open<'a>(dir: impl Into<Dir<'a>>, name: &str, file: &str, flags: OFlag) -> Result<OwnedFd, SysError> {
+    let opened = dir.into().open(file, flags);
+    opened.map_err(|errno| hinted(SysError::new("open", format!("{file} of {name}"), errno)))
 }
 
 /// Writes `value`, whole, to an open interface file.
@@ -27,14 +53,16 @@ pub(super) fn put(fd: &OwnedFd, name: &str, file: &str, value: &str) -> Result<(
 }
 
 /// Opens and writes.
-pub(super) fn write_to(dir: impl AsFd, name: &str, file: &str, value: &str) -> Result<(), SysError> {
-    let opened = openat(dir.as_fd(), file, OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty())
+pub(super) fn write_to<'a>(dir: impl Into<Dir<'a>>, name: &str, file: &str, value: &str) -> Result<(), SysError> {
+    let opened = dir
+        .into()
+        .open(file, OFlag::O_WRONLY)
         .map_err(|errno| hinted(SysError::new("write", format!("{value:?} to {file} of {name}"), errno)))?;
     put(&opened, name, file, value)
 }
 
 /// Opens and reads to the end.
-pub(super) fn read_from(dir: impl AsFd, name: &str, file: &str) -> Result<String, SysError> {
+pub(super) fn read_from<'a>(dir: impl Into<Dir<'a>>, name: &str, file: &str) -> Result<String, SysError> {
     let opened = open(dir, name, file, OFlag::O_RDONLY)?;
     read_all(&opened).map_err(|errno| SysError::new("read", format!("{file} of {name}"), errno))
 }

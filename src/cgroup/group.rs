@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, open};
-use nix::sys::stat::Mode;
+use nix::fcntl::OFlag;
 
 use super::device::Device;
+use super::file::Dir;
 use super::layout::{Controller, Layout};
 use super::table::Form;
 use super::{delegate, directory, file, owner, sweep, table};
@@ -36,21 +36,12 @@ pub struct Group {
     /// The version 2 directory; its lock says that the owner lives. Closing alone unlocks it: an explicit unlock in a
     /// forked child would take the lock from the parent too.
     pub(super) v2: File,
-    pub(super) v1: Vec<Half>,
     /// Where the version 1 directories are, or will be: a child created before them joins by path.
-    v1_plan: Vec<(Vec<Controller>, PathBuf)>,
+    pub(super) v1: Vec<(Vec<Controller>, PathBuf)>,
     v2_path: PathBuf,
     /// Controllers in version 2.
     pub(super) in_v2: Vec<Controller>,
     devices: Vec<Device>,
-    events: OwnedFd,
-}
-
-/// The group's directory in one version 1 hierarchy.
-#[derive(Debug)]
-pub(super) struct Half {
-    pub(super) controllers: Vec<Controller>,
-    pub(super) dir: OwnedFd,
 }
 
 impl Group {
@@ -62,17 +53,15 @@ impl Group {
         }
         delegate::enable(layout)?;
         let v2_path = layout.v2.dir.join(&name);
-        let (v2, events) = directory::make_locked(&v2_path, &name)?;
+        let v2 = directory::make_locked(&v2_path)?;
         fault::point("cgroup-made");
         let present = |c: &Controller| !layout.missing.contains(c);
         let group = Self {
             v2,
             v2_path,
             in_v2: layout.v2.controllers.iter().copied().filter(present).collect(),
-            v1: Vec::with_capacity(layout.v1.len()),
-            v1_plan: layout.v1.iter().map(|half| (half.controllers.clone(), half.dir.join(&name))).collect(),
+            v1: layout.v1.iter().map(|half| (half.controllers.clone(), half.dir.join(&name))).collect(),
             devices: Vec::new(),
-            events,
             name,
         };
         // The note comes before what it tells of, so that a sweeper from another session finds every directory.
@@ -93,11 +82,8 @@ impl Group {
         self.apply(limits, devices)
     }
 
-    pub(super) fn make_halves(&mut self) -> Result<(), SysError> {
-        for (controllers, path) in &self.v1_plan {
-            self.v1.push(Half::make(controllers, path)?);
-        }
-        Ok(())
+    pub(super) fn make_halves(&self) -> Result<(), SysError> {
+        self.v1.iter().try_for_each(|(_, path)| directory::make(path))
     }
 
     /// Writes every limit of the table.
@@ -118,8 +104,8 @@ impl Group {
         let mut last: Option<(&str, OwnedFd)> = None;
         for row in table::ROWS.iter().filter(|row| !off(row.defence)) {
             let (dir, forms) = match self.half(row.controller) {
-                Some(half) => (half.dir.as_fd(), row.v1),
-                None if self.in_v2.contains(&row.controller) => (self.v2.as_fd(), row.v2),
+                Some(half) => (half, row.v1),
+                None if self.in_v2.contains(&row.controller) => (Dir::Open(&self.v2), row.v2),
                 None => continue, // missing on this host: strict mode did not come here
             };
             for form in forms {
@@ -157,7 +143,7 @@ impl Group {
         if off(Defence::V1Join) {
             return Ok(());
         }
-        self.v1_plan.iter().try_for_each(|(_, dir)| {
+        self.v1.iter().try_for_each(|(_, dir)| {
             let tasks = dir.join("tasks");
             fs::write(&tasks, "0").on("write \"0\" to", tasks.display().to_string())
         })
@@ -181,7 +167,7 @@ impl Group {
                 controllers.split(',').any(|c| c == name).then_some(path)
             })
         };
-        let halves = self.v1_plan.iter().filter(|_| !off(Defence::V1Join));
+        let halves = self.v1.iter().filter(|_| !off(Defence::V1Join));
         for hierarchy in halves.flat_map(|(controllers, _)| controllers).map(|controller| controller.v1_name()) {
             let found = place(hierarchy).unwrap_or("none");
             // The directories above the group depend on the reader's cgroup namespace; its own name holds the task's id.
@@ -218,12 +204,12 @@ impl Group {
 
     /// Whether any process is in the group.
     pub fn is_populated(&self) -> Result<bool, SysError> {
-        directory::is_populated(&self.events, &self.name)
+        directory::is_populated(&self.v2, &self.name)
     }
 
     /// Waits until no process is in the group; false if `timeout` comes first.
     pub fn wait_empty(&self, timeout: Duration) -> Result<bool, SysError> {
-        directory::wait_empty(&self.events, &self.name, timeout)
+        directory::wait_empty(&self.v2, &self.name, timeout)
     }
 
     /// Removes the directories, version 1 first. The group must be empty; a busy one is given a bounded time.
@@ -234,16 +220,16 @@ impl Group {
     /// As [`Group::remove`], with another bound for a busy one.
     pub fn remove_within(&self, patience: Duration) -> Result<(), SysError> {
         let deadline = Instant::now() + patience.min(REMOVE_PATIENCE);
-        for (_, path) in &self.v1_plan {
-            directory::remove_dir(path, &self.events, deadline)?;
+        for (_, path) in &self.v1 {
+            directory::remove_dir(path, &self.v2, deadline)?;
         }
         fault::point("halves-removed");
-        directory::remove_dir(&self.v2_path, &self.events, deadline)
+        directory::remove_dir(&self.v2_path, &self.v2, deadline)
     }
 
     /// Whether any of the directories is still there.
     pub fn exists(&self) -> bool {
-        self.v1_plan.iter().map(|(_, path)| path).chain([&self.v2_path]).any(|path| !is_gone(path))
+        self.v1.iter().map(|(_, path)| path).chain([&self.v2_path]).any(|path| !is_gone(path))
     }
 
     /// The group's name, the same in every hierarchy.
@@ -251,21 +237,13 @@ impl Group {
         &self.name
     }
 
-    pub(super) fn half(&self, controller: Controller) -> Option<&Half> {
-        self.v1.iter().find(|half| half.controllers.contains(&controller))
+    /// The directory of the version 1 hierarchy that has this controller, if one has.
+    pub(super) fn half(&self, controller: Controller) -> Option<Dir<'_>> {
+        self.v1.iter().find(|(controllers, _)| controllers.contains(&controller)).map(|(_, path)| Dir::At(path))
     }
 }
 
 /// Only "no such file" says so; any other answer leaves it open.
 fn is_gone(path: &Path) -> bool {
     path.symlink_metadata().is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound)
-}
-
-impl Half {
-    fn make(controllers: &[Controller], path: &Path) -> Result<Self, SysError> {
-        directory::make(path)?;
-        let dir = open(path, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
-            .on("open", path.display().to_string())?;
-        Ok(Self { controllers: controllers.to_vec(), dir })
-    }
 }

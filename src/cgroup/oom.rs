@@ -60,9 +60,9 @@ impl Group {
             return Ok(watch);
         };
         let event = event()?;
-        let control = file::open(&half.dir, &self.name, "memory.oom_control", OFlag::O_RDONLY)?;
+        let control = file::open(half, &self.name, "memory.oom_control", OFlag::O_RDONLY)?;
         let line = format!("{} {}", event.as_fd().as_raw_fd(), control.as_raw_fd());
-        file::write_to(&half.dir, &self.name, "cgroup.event_control", &line)?;
+        file::write_to(half, &self.name, "cgroup.event_control", &line)?;
         Ok(OomWatch(Source::V1(event)))
     }
 }

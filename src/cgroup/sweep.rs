@@ -4,13 +4,12 @@
 //! launcher dies, however it dies. Names, pids and ages decide nothing here: the lock does.
 
 use std::fs::File;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
-use super::directory::{linked, remove_dir, wait_empty};
+use super::directory::{is_linked, remove_dir, wait_empty};
 use super::file;
 use super::layout::{Controller, Layout};
 use crate::error::{Context, SysError};
@@ -76,7 +75,6 @@ pub struct Dead {
     path: PathBuf,
     name: String,
     dir: File,
-    events: OwnedFd,
 }
 
 impl Dead {
@@ -86,16 +84,14 @@ impl Dead {
         let dir = File::open(path).ok()?;
         dir.try_lock().ok()?;
         // The lock may be of a directory that another sweeper removed, while its creator made a new one of that name.
-        let events = linked(&dir, &name).ok()?;
-        Some(Self { path: path.to_owned(), name, dir, events })
+        is_linked(&dir).then(|| Self { path: path.to_owned(), name, dir })
     }
 
     /// Whether the group at this version 2 directory has no living owner. Shared, so that two who look do not take each
     /// other for one.
     pub fn is_at(path: &Path) -> bool {
         let Ok(dir) = File::open(path) else { return false };
-        dir.try_lock_shared().is_ok()
-            && path.file_name().is_some_and(|name| linked(&dir, &name.to_string_lossy()).is_ok())
+        dir.try_lock_shared().is_ok() && is_linked(&dir)
     }
 
     /// Kills everything in it at once; forking does not outrun it.
@@ -106,17 +102,17 @@ impl Dead {
     /// Kills, waits until the kernel says that it is empty, and removes its version 1 `halves` and then itself.
     pub fn end(&self, halves: &[PathBuf], patience: Duration) -> Result<(), SysError> {
         self.kill()?;
-        if !wait_empty(&self.events, &self.name, patience)? {
+        if !wait_empty(&self.dir, &self.name, patience)? {
             let error = SysError::new("wait", format!("{} to be empty", self.name), Errno::ETIMEDOUT);
             return Err(error.hint("a process in it cannot be killed; see its cgroup.procs"));
         }
         fault::point("sweep-killed");
         let deadline = Instant::now() + patience;
         for half in halves {
-            remove_dir(half, &self.events, deadline)?;
+            remove_dir(half, &self.dir, deadline)?;
         }
         fault::point("sweep-halves");
-        remove_dir(&self.path, &self.events, deadline)?;
+        remove_dir(&self.path, &self.dir, deadline)?;
         fault::point("swept");
         Ok(())
     }

@@ -42,7 +42,7 @@ impl Scratch {
     }
 
     fn group(&self, instance: &str) -> Group {
-        let mut group = Group::create(&self.layout, instance, &TaskId::random()).unwrap();
+        let group = Group::create(&self.layout, instance, &TaskId::random()).unwrap();
         group.make_halves().unwrap();
         group
     }
@@ -232,8 +232,8 @@ fn a_thread_that_joins_is_in_every_version_1_half() {
         scope.spawn(|| {
             group.join().unwrap();
             let places = fs::read_to_string("/proc/thread-self/cgroup").unwrap();
-            for half in &group.v1 {
-                let named = |line: &str| line.ends_with(group.name()) && line.contains(half.controllers[0].v1_name());
+            for (controllers, _) in &group.v1 {
+                let named = |line: &str| line.ends_with(group.name()) && line.contains(controllers[0].v1_name());
                 assert!(places.lines().any(named), "{places}");
             }
             group.verify_v1_places(&places).unwrap();

@@ -5,7 +5,8 @@ use std::time::Duration;
 use nix::errno::Errno;
 
 use super::file;
-use super::group::{Group, Half};
+use super::file::Dir;
+use super::group::Group;
 use super::layout::Controller;
 use crate::error::SysError;
 
@@ -35,16 +36,17 @@ impl Group {
         let micros = |key| Duration::from_micros(file::keyed(&cpu, key).unwrap_or(0));
         let memory_peak = match self.half(Controller::Memory) {
             Some(half) => self.number(half, "memory.max_usage_in_bytes")?,
-            None => self.first_of(None, ["memory.peak", "memory.current"])?,
+            None => self.first_of(Dir::Open(&self.v2), ["memory.peak", "memory.current"])?,
         };
-        let pids_peak = self.first_of(self.half(Controller::Pids), ["pids.peak", "pids.current"])?.saturating_sub(1);
+        let pids = self.half(Controller::Pids).unwrap_or(Dir::Open(&self.v2));
+        let pids_peak = self.first_of(pids, ["pids.peak", "pids.current"])?.saturating_sub(1);
         Ok(GroupUsage { cpu_user: micros("user_usec"), cpu_system: micros("system_usec"), memory_peak, pids_peak })
     }
 
     /// How often the kernel killed for want of memory in this group.
     pub fn oom_kills(&self) -> Result<u64, SysError> {
         let text = match self.half(Controller::Memory) {
-            Some(half) => file::read_from(&half.dir, &self.name, "memory.oom_control")?,
+            Some(half) => file::read_from(half, &self.name, "memory.oom_control")?,
             None => match file::read_from(&self.v2, &self.name, "memory.events") {
                 // Without the controller, the kernel kills nobody for this group's sake.
                 Err(error) if error.errno() == Errno::ENOENT => return Ok(0),
@@ -71,20 +73,16 @@ impl Group {
         file::read_from(&self.v2, &self.name, "cpu.stat")
     }
 
-    fn number(&self, half: &Half, name: &str) -> Result<u64, SysError> {
-        parse(&file::read_from(&half.dir, &self.name, name)?, name, &self.name)
+    fn number(&self, dir: Dir<'_>, name: &str) -> Result<u64, SysError> {
+        parse(&file::read_from(dir, &self.name, name)?, name, &self.name)
     }
 
     /// The first of the files that exists; 0 if the controller is missing, which strict mode refuses.
-    fn first_of(&self, half: Option<&Half>, files: [&str; 2]) -> Result<u64, SysError> {
+    fn first_of(&self, dir: Dir<'_>, files: [&str; 2]) -> Result<u64, SysError> {
         for name in files {
-            let text = match half {
-                Some(half) => file::read_from(&half.dir, &self.name, name),
-                None => file::read_from(&self.v2, &self.name, name),
-            };
-            match text {
+            match self.number(dir, name) {
                 Err(error) if error.errno() == Errno::ENOENT => {}
-                other => return parse(&other?, name, &self.name),
+                other => return other,
             }
         }
         Ok(0)

@@ -5,10 +5,14 @@ use super::Config;
 
 /// Open at all times, or for a moment: the store, the log, one start in the making, files that readers look into.
 const OWN: u64 = 160;
-/// Of one task in the launcher, while it starts.
-const TASK_IN_LAUNCHER: u64 = 16;
-/// Of one task in the server: two pipes and two files.
-const TASK_IN_SERVER: u64 = 4;
+/// Tasks that the launcher starts at once; others wait for their turn.
+pub const STARTING: usize = 64;
+/// Of one of them in the launcher, and of a sandbox that stands ready.
+const START_IN_LAUNCHER: u64 = 12;
+/// Of one that runs: its group, its status pipe, its memory events.
+const TASK_IN_LAUNCHER: u64 = 3;
+/// Of one in the server: two pipes. A file is open only while it is written to.
+const TASK_IN_SERVER: u64 = 2;
 /// Of those who read metrics, all together, where there are any.
 pub const METRICS_CONNECTIONS: usize = 16;
 /// Fewer make no service.
@@ -23,10 +27,13 @@ impl Config {
             return Err(format!("{open_files} open files are too few for a server, {FEWEST} are the least; {how}"));
         }
         let room = open_files - OWN - self.metrics_address.as_ref().map_or(0, |_| METRICS_CONNECTIONS as u64);
-        let places = usize::try_from(room / TASK_IN_LAUNCHER).unwrap_or(usize::MAX);
+        let number = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+        self.quota.starting = self.quota.starting.min(number(room / 2 / START_IN_LAUNCHER));
         // What stands ready is worth less than what runs; it has descriptors, and a uid.
-        self.warm.slots = self.warm.slots.min(places / 8).min(self.uid_range.count as usize / 8);
-        let tasks = (places - self.warm.slots).min(self.quota.running);
+        let slots = number(room / 8 / START_IN_LAUNCHER).min(self.uid_range.count as usize / 8);
+        self.warm.slots = self.warm.slots.min(slots);
+        let left = room - (self.quota.starting + self.warm.slots) as u64 * START_IN_LAUNCHER;
+        let tasks = number((left / TASK_IN_LAUNCHER).min(room / 4 * 3 / TASK_IN_SERVER)).min(self.quota.running);
         let connections = usize::try_from(room - tasks as u64 * TASK_IN_SERVER).unwrap_or(usize::MAX);
         let connections = connections.min(self.connections.total);
         if (tasks, connections) == (self.quota.running, self.connections.total) {
@@ -49,13 +56,16 @@ mod tests {
         let mut config = whole.clone();
         assert_eq!(config.fit(1 << 20), Ok(None));
         assert_eq!(config, whole);
-        for open_files in [FEWEST, 1024, 4096, 16 << 10] {
+        for open_files in [FEWEST, 1024, 4096, 16 << 10, 20_000] {
             let mut config = whole.clone();
+            config.quota.running = 20_000;
             let said = config.fit(open_files).unwrap();
             let (tasks, connections) = (config.quota.running as u64, config.connections.total as u64);
             assert!(tasks >= 1 && connections >= 16, "{said:?}");
-            assert!(OWN + (tasks + config.warm.slots as u64) * TASK_IN_LAUNCHER <= open_files);
+            let beside = (config.quota.starting + config.warm.slots) as u64;
+            assert!(beside > 0 && OWN + beside * START_IN_LAUNCHER + tasks * TASK_IN_LAUNCHER <= open_files);
             assert!(OWN + tasks * TASK_IN_SERVER + connections <= open_files);
+            assert!(open_files < 20_000 || tasks >= 5000, "{said:?}");
             assert!(said.is_none_or(|said| said.contains(&format!("{tasks} tasks and {connections} connections"))));
         }
         assert!(whole.clone().fit(FEWEST - 1).unwrap_err().contains("LimitNOFILE"));

@@ -80,6 +80,8 @@ pub struct Connections {
 #[allow(missing_docs)]
 pub struct Quota {
     pub running: usize,
+    /// Tasks that are started at once; not asked for, but as many as there are descriptors for.
+    pub starting: usize,
     pub running_per_user: usize,
     pub stored_output_per_user: u64,
     pub requests_per_second: u32,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use toml::Table;
 
+use super::fit::STARTING;
 use super::parse::ConfigError;
 use super::table::Section;
 use super::{Audit, AuditLog, Config, Connections, Fsync, Output, Profile, Quota, Retain, Stop, Tls, Warm};
@@ -96,6 +97,7 @@ fn connections(section: &Section<'_>) -> Result<Connections, ConfigError> {
 fn quota(section: &Section<'_>) -> Result<Quota, ConfigError> {
     Ok(Quota {
         running: section.number("running", 1, 1 << 20)?,
+        starting: STARTING,
         running_per_user: section.number("running_per_user", 1, 1 << 20)?,
         stored_output_per_user: section.bytes("stored_output_per_user", false)?,
         requests_per_second: section.number("requests_per_second", 1, 1 << 30)?,

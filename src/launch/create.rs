@@ -22,7 +22,7 @@ use crate::error::{Context, StartError, SysError};
 use crate::fault;
 use crate::mutation::{Defence, off};
 use crate::sandbox::{self, Plan};
-use crate::sys::{SANDBOX_INIT, clone, fd, pidfd::PidFd};
+use crate::sys::{SANDBOX_INIT, clone, fd, pidfd::Child};
 use crate::task::id::TaskId;
 use crate::task::spec::{Command, TaskSpec};
 
@@ -109,7 +109,7 @@ pub fn begin(
                 go: go.as_fd(),
             })
         }
-        clone::Side::Parent(_, pidfd) => placement.init = pidfd.map(PidFd::from),
+        clone::Side::Parent(pid, pidfd) => placement.init = pidfd.map(|pidfd| Child::new(pid, pidfd.into())),
     }
     fault::point("created");
     // The pipes' other ends are the child's alone from here on: their closing is how its end is seen.

@@ -17,7 +17,8 @@ use crate::cgroup::{Group, GroupUsage};
 use crate::error::{Context, SysError};
 use crate::fault;
 use crate::mutation::{Defence, off};
-use crate::sys::{file, pidfd::PidFd, signal, user};
+use crate::sys::pidfd::{Child, PidFd};
+use crate::sys::{file, signal, user};
 use crate::task::outcome::{Outcome, Reason, Status};
 use crate::task::report::{Check, Containment, Report, Usage};
 use crate::task::units::human_bytes;
@@ -25,24 +26,45 @@ use crate::task::units::human_bytes;
 /// How long killed processes may take to vanish before the task is reported as violated.
 pub const VANISH: Duration = Duration::from_secs(5);
 
+const CREATED: &str = "set by create before a task exists";
+
 /// A task's cgroup and the init inside it; whatever happens to the launcher's code path, dropping it kills and removes.
 pub struct Placement {
     pub group: Group,
-    pub init: Option<PidFd>,
+    /// None before there is one.
+    pub init: Option<Child>,
     /// The end was tried in full; what it could not do would only be waited for again.
     pub tried: bool,
 }
 
 impl Placement {
-    /// The sandbox's init.
-    pub fn init(&self) -> &PidFd {
-        self.init.as_ref().expect("set by create before a task exists")
+    /// The sandbox's init, whose descriptor must be held.
+    pub fn init(&self) -> Result<&PidFd, SysError> {
+        self.child().pidfd().on("use", "pidfd of sandbox-init")
+    }
+
+    /// The same, held from here on.
+    pub fn hold_init(&mut self) -> Result<&PidFd, SysError> {
+        self.init.as_mut().expect(CREATED).hold().on("pidfd_open", "sandbox-init")
+    }
+
+    /// The sandbox's init, whether its descriptor is held or not.
+    pub fn child(&self) -> &Child {
+        self.init.as_ref().expect(CREATED)
+    }
+
+    /// Whether the sandbox's init has ended; it may not be reaped yet.
+    pub fn init_has_ended(&self) -> Result<bool, SysError> {
+        self.init()?.has_ended().on("poll", "pidfd of sandbox-init")
     }
 
     /// Reaps init when it has ended, which a killed one does soon; says whether it did. One that does not, because the kernel
     /// cannot end it or one of its namespace, is left to the checks to report.
     fn reap_init(&self, patience: Duration) -> Result<bool, SysError> {
-        let Some(init) = &self.init else { return Ok(true) };
+        if self.init.is_none() {
+            return Ok(true);
+        }
+        let init = self.init()?;
         let deadline = Instant::now() + patience;
         while !poll_until([Some(PollFd::new(init.as_fd(), PollFlags::POLLIN))], Some(deadline))?[0] {
             if Instant::now() >= deadline && !off(Defence::EndDeadline) {
@@ -62,6 +84,10 @@ impl Drop for Placement {
             return;
         }
         fault::point("dropping");
+        if let Some(init) = &mut self.init {
+            // One that cannot be waited for leaves the group to the next sweep.
+            let _ = init.hold();
+        }
         // Best effort: this is the path after an error, which is what gets reported; the next start sweeps the rest.
         if self.group.kill().is_ok() && self.reap_init(VANISH).unwrap_or(false) && self.group.wait_empty(VANISH).is_ok()
         {
@@ -86,6 +112,7 @@ pub struct Ended {
 /// Counts what is left besides init, and kills it all.
 pub fn begin(task: &mut Task) -> Result<usize, SysError> {
     fault::point("over");
+    task.placement.hold_init()?;
     let group = &task.placement.group;
     let left = count_left(group, task)?;
     if !off(Defence::Kill) {
@@ -137,10 +164,10 @@ fn collect_messages() -> Result<(), SysError> {
 /// Processes still there when the main process had ended. Frozen first, so that the count is of a set that has stopped growing.
 fn count_left(group: &Group, task: &Task) -> Result<usize, SysError> {
     let all_killed = task.main.is_none();
-    if all_killed || task.placement.init().has_ended().on("poll", "pidfd of sandbox-init")? {
+    if all_killed || task.placement.init_has_ended()? {
         return Ok(0);
     }
-    let init = task.placement.init().kernel_pid().unwrap_or(-1);
+    let init = task.placement.init()?.kernel_pid().unwrap_or(-1);
     let others = |pids: Vec<i32>| pids.into_iter().filter(|pid| i64::from(*pid) != init).count();
     match others(group.pids()?) {
         0 => Ok(0),
@@ -154,7 +181,7 @@ fn count_left(group: &Group, task: &Task) -> Result<usize, SysError> {
 fn prove(task: &Task, populated: Result<bool, SysError>, removed: Result<(), SysError>) -> Containment {
     let uid = task.lease.uid;
     let group = &task.placement.group;
-    let kernel_pid = task.placement.init().kernel_pid().on("read", "fdinfo of sandbox-init");
+    let kernel_pid = task.placement.init().and_then(|init| init.kernel_pid().on("read", "fdinfo of sandbox-init"));
     let id = task.spec.id.to_string();
     Containment::from_checks(vec![
         check("cgroup_empty", populated, |populated| (format!("populated {}", u8::from(*populated)), !populated)),

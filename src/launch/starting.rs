@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::Lease;
 use super::end::Placement;
 use super::supervise::poll_until;
-use super::task::{Stdio, Task};
+use super::task::{Signs, Stdio, Task};
 use crate::cgroup::{Group, OomWatch};
 use crate::error::{StartError, SysError};
 use crate::fault;
@@ -152,8 +152,7 @@ impl Starting {
             spec,
             lease,
             placement,
-            oom,
-            status,
+            signs: Some(Signs { status, oom }),
             stdio,
             reduced,
             started,

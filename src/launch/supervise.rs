@@ -61,11 +61,11 @@ impl<'a> Supervisor<'a> {
     fn turn(&mut self) -> Result<(), SysError> {
         let watched = self.watch.descriptors();
         let sources = watched.map(|(source, ..)| source);
-        let [status, init, memory] = watched.map(|(_, fd, flags)| Some(PollFd::new(fd, flags)));
+        let [status, memory] = watched.map(|(_, fd, flags)| Some(PollFd::new(fd, flags)));
         let stop = self.stop_on.map(|signals| PollFd::new(signals.as_fd(), PollFlags::POLLIN));
         let [out, err] = [self.outputs[0].interest(), self.outputs[1].interest()];
-        let wanted = [status, init, memory, stop, self.input.interest(), out, err];
-        let [status, init, memory, stop, input, outputs @ ..] = poll_until(wanted, Some(self.watch.deadline()))?;
+        let wanted = [status, memory, stop, self.input.interest(), out, err];
+        let [status, memory, stop, input, outputs @ ..] = poll_until(wanted, Some(self.watch.deadline()))?;
         if stop {
             self.heed_stop_signal()?;
         }
@@ -75,7 +75,7 @@ impl<'a> Supervisor<'a> {
         for (at, _) in outputs.into_iter().enumerate().filter(|(_, ready)| *ready) {
             self.take_output(at)?;
         }
-        for (source, _) in sources.into_iter().zip([status, init, memory]).filter(|(_, ready)| *ready) {
+        for (source, _) in sources.into_iter().zip([status, memory]).filter(|(_, ready)| *ready) {
             self.watch.on_ready(source)?;
         }
         self.watch.on_time()

@@ -22,9 +22,8 @@ pub struct Task {
     pub(super) spec: TaskSpec,
     pub(super) lease: Lease,
     pub(super) placement: Placement,
-    pub(super) oom: OomWatch,
-    /// Read end of the pipe on which sandbox-init tells the payload's wait status.
-    pub(super) status: OwnedFd,
+    /// Until it is watched.
+    pub(super) signs: Option<Signs>,
     pub(super) stdio: Stdio,
     pub(super) reduced: Vec<String>,
     pub(super) started: Instant,
@@ -37,6 +36,14 @@ pub struct Task {
     pub(super) payload: i32,
     /// How far a limit of time was exceeded when that was noticed.
     pub(super) overshoot: Duration,
+}
+
+/// What a running task is watched by.
+pub(super) struct Signs {
+    /// Read end of the pipe on which sandbox-init tells the payload's wait status.
+    pub status: OwnedFd,
+    /// Its memory.
+    pub oom: OomWatch,
 }
 
 /// The launcher's ends of the task's standard streams.
@@ -87,7 +94,7 @@ impl Task {
 
     /// Whether it still runs. Never blocks.
     pub fn status(&self) -> Result<Status, SysError> {
-        let init_ended = self.placement.init().has_ended().on("poll", "pidfd of sandbox-init")?;
+        let init_ended = self.placement.init_has_ended()?;
         Ok(match &self.ending {
             _ if self.main.is_some() || init_ended => Status::Ended,
             Some(ending) => Status::Ending(ending.reason),
@@ -98,7 +105,7 @@ impl Task {
     /// Sends a signal to the payload's main process, through sandbox-init.
     pub fn signal(&self, number: i32) -> Result<(), SysError> {
         self.placement
-            .init()
+            .child()
             .forward(number)
             .on("pidfd_send_signal", format!("{} to task {}", signal::name(number), self.id()))
     }

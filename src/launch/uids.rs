@@ -4,7 +4,10 @@
 //! releases it when the launcher dies, however it dies, and other launchers on this host see it at once. A free byte is
 //! not enough: the uid is taken only when no process and no IPC object of it exists.
 
+use std::collections::HashSet;
 use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nix::errno::Errno;
 
@@ -17,6 +20,15 @@ use crate::sys::bytelock;
 /// The uids that may be handed out.
 pub struct Pool {
     range: UidRange,
+    locks: Mutex<Arc<Locks>>,
+}
+
+/// The lock file, opened once for all leases: a launcher with thousands of tasks has few descriptors for each. The kernel
+/// does not keep locks of one description apart, so who has which is known here.
+#[derive(Debug)]
+struct Locks {
+    file: File,
+    held: Mutex<HashSet<u32>>,
 }
 
 /// One uid, this task's alone until the lease is dropped.
@@ -24,29 +36,28 @@ pub struct Pool {
 pub struct Lease {
     /// The uid, and gid.
     pub uid: u32,
-    /// Holds the lock; closing it gives the uid back.
-    _lock: File,
+    locks: Arc<Locks>,
 }
 
 impl Pool {
     /// Opens the pool, making its lock file on the first use of the host.
     pub fn open(range: UidRange) -> Result<Self, SysError> {
-        open_uid_locks().map(|_| Self { range })
+        Ok(Self { range, locks: Mutex::new(Arc::new(Locks::open()?)) })
     }
 
     /// Takes a free uid, beginning the search at a random place so that a uid is not used again soon.
     pub fn take(&self, entropy: u64) -> Result<Lease, SysError> {
+        let locks = self.locks()?;
+        if off(Defence::UidPool) {
+            return Ok(Lease { uid: self.range.first, locks });
+        }
         let start = (entropy % u64::from(self.range.count)) as u32;
         let mut reason = "every uid of the range runs a task";
         for step in 0..self.range.count {
             let uid = self.range.first + (start + step) % self.range.count;
-            if off(Defence::UidPool) {
-                let lock = open_uid_locks()?;
-                return Ok(Lease { uid: self.range.first, _lock: lock });
-            }
-            let Some(lock) = self.try_lock(uid)? else { continue };
+            let Some(lease) = Lease::take(&locks, uid)? else { continue };
             if leftovers::of_uid(uid)?.is_empty() {
-                return Ok(Lease { uid, _lock: lock });
+                return Ok(lease);
             }
             reason = "processes or IPC objects of its uids exist";
         }
@@ -55,9 +66,66 @@ impl Pool {
             .hint(format!("{reason}; wait for tasks to end or give a larger --uid-range")))
     }
 
-    fn try_lock(&self, uid: u32) -> Result<Option<File>, SysError> {
-        let file = open_uid_locks()?;
-        let taken = bytelock::take(&file, uid).on("lock", format!("byte {uid} of {UID_LOCKS}"))?;
-        Ok(taken.then_some(file))
+    /// The file that all launchers of this host look at; another one if somebody has removed it since.
+    fn locks(&self) -> Result<Arc<Locks>, SysError> {
+        let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
+        if locks.file.metadata().on("fstat", UID_LOCKS)?.nlink() == 0 {
+            *locks = Arc::new(Locks::open()?);
+        }
+        Ok(Arc::clone(&locks))
+    }
+}
+
+impl Locks {
+    fn open() -> Result<Self, SysError> {
+        Ok(Self { file: open_uid_locks()?, held: Mutex::default() })
+    }
+
+    fn held(&self) -> MutexGuard<'_, HashSet<u32>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Lease {
+    /// Takes this uid; none if a task has it, of this launcher or of another.
+    fn take(locks: &Arc<Locks>, uid: u32) -> Result<Option<Self>, SysError> {
+        let mut held = locks.held();
+        if held.contains(&uid) || !bytelock::take(&locks.file, uid).on("lock", format!("byte {uid} of {UID_LOCKS}"))? {
+            return Ok(None);
+        }
+        held.insert(uid);
+        Ok(Some(Self { uid, locks: Arc::clone(locks) }))
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if self.locks.held().remove(&self.uid) {
+            // Should the kernel keep it, the uid is lost to this launcher's life, and nobody gets it twice.
+            let _ = bytelock::release(&self.locks.file, self.uid);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of its own, so that tests beside it take none of them.
+    const RANGE: UidRange = UidRange { first: 1_913_000_000, count: 2 };
+
+    #[test]
+    fn each_uid_is_leased_once_by_whichever_pool_and_free_when_dropped() {
+        let (one, other) = (Pool::open(RANGE).unwrap(), Pool::open(RANGE).unwrap());
+        let first = one.take(0).unwrap();
+        let second = one.take(0).unwrap();
+        assert_eq!((first.uid, second.uid), (RANGE.first, RANGE.first + 1));
+        for pool in [&one, &other] {
+            assert_eq!(pool.take(0).unwrap_err().errno(), Errno::EAGAIN);
+        }
+        drop(first);
+        let third = other.take(1).unwrap();
+        assert_eq!(third.uid, RANGE.first, "the other one is still taken");
+        assert_eq!(one.take(0).unwrap_err().errno(), Errno::EAGAIN);
     }
 }

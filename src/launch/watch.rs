@@ -13,7 +13,7 @@ use nix::unistd::read;
 
 use super::end;
 use super::supervise::poll_until;
-use super::task::Task;
+use super::task::{Signs, Task};
 use crate::error::{Context, SysError};
 use crate::mutation::{Defence, off};
 use crate::task::outcome::Reason;
@@ -45,7 +45,7 @@ pub struct Ending {
 pub enum Source {
     /// Sandbox-init has told the payload's wait status, or is gone.
     Status,
-    /// Sandbox-init has ended.
+    /// Sandbox-init has ended, of a task that is being ended.
     Init,
     /// The task runs out of memory.
     Memory,
@@ -54,6 +54,8 @@ pub enum Source {
 /// A running task under watch.
 pub struct Watch {
     pub task: Task,
+    /// Closed with the watch: a task that is being ended has no use for them.
+    signs: Signs,
     next_cpu_look: Instant,
     /// When to look for a counted kill next, and how often still, after a memory event.
     oom_looks: Option<(Instant, u8)>,
@@ -61,19 +63,16 @@ pub struct Watch {
 }
 
 impl Watch {
-    pub fn new(task: Task) -> Self {
+    pub fn new(mut task: Task) -> Self {
+        let signs = task.signs.take().expect("a task is watched once");
         let next_cpu_look = task.started + least_time_for(task.spec.limits.cpu_time, task.spec.limits.cpus);
-        Self { task, next_cpu_look, oom_looks: None, init_gone: false }
+        Self { task, signs, next_cpu_look, oom_looks: None, init_gone: false }
     }
 
-    /// What to wait for.
-    pub fn descriptors(&self) -> [(Source, BorrowedFd<'_>, PollFlags); 3] {
-        let task = &self.task;
-        [
-            (Source::Status, task.status.as_fd(), PollFlags::POLLIN),
-            (Source::Init, task.placement.init().as_fd(), PollFlags::POLLIN),
-            (Source::Memory, task.oom.as_fd(), task.oom.interest().flags()),
-        ]
+    /// What to wait for. Init's end closes the status pipe, of which nobody else has the other end.
+    pub fn descriptors(&self) -> [(Source, BorrowedFd<'_>, PollFlags); 2] {
+        let Signs { status, oom } = &self.signs;
+        [(Source::Status, status.as_fd(), PollFlags::POLLIN), (Source::Memory, oom.as_fd(), oom.interest().flags())]
     }
 
     /// When to call [`Watch::on_time`] at the latest.
@@ -90,7 +89,7 @@ impl Watch {
         match source {
             Source::Status | Source::Init => self.read_status(),
             Source::Memory => {
-                self.task.oom.clear()?;
+                self.signs.oom.clear()?;
                 self.oom_looks = Some((Instant::now(), OOM_LOOKS));
                 Ok(())
             }
@@ -123,10 +122,10 @@ impl Watch {
     /// Four bytes are the payload's wait status; the end of the pipe is the end of init.
     fn read_status(&mut self) -> Result<(), SysError> {
         let mut status = [0; 4];
-        if !poll_until([Some(PollFd::new(self.task.status.as_fd(), PollFlags::POLLIN))], Some(Instant::now()))?[0] {
+        if !poll_until([Some(PollFd::new(self.signs.status.as_fd(), PollFlags::POLLIN))], Some(Instant::now()))?[0] {
             return Ok(());
         }
-        match read(&self.task.status, &mut status).on("read", "status pipe")? {
+        match read(&self.signs.status, &mut status).on("read", "status pipe")? {
             4 => self.task.main = Some(i32::from_ne_bytes(status)),
             _ => self.init_gone = true,
         }

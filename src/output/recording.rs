@@ -7,6 +7,7 @@
 use std::fs::{self, File};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use nix::errno::Errno;
@@ -53,8 +54,20 @@ enum Way {
 /// The segment being filled.
 #[derive(Debug)]
 struct Open {
-    file: File,
+    path: PathBuf,
     at: u64,
+    /// Only during a turn: thousands of tasks that say nothing for hours would each keep one open.
+    file: Option<File>,
+}
+
+impl Open {
+    fn file(&mut self) -> Result<&File, SysError> {
+        if self.file.is_none() {
+            let file = File::options().write(true).open(&self.path).on("open", self.path.display().to_string())?;
+            self.file = Some(file);
+        }
+        Ok(self.file.as_ref().expect("opened above"))
+    }
 }
 
 /// One pipe on its way to the disk.
@@ -125,6 +138,9 @@ impl Recording {
                 break Turn::Later;
             }
         };
+        if let Some(open) = &mut self.open {
+            open.file = None;
+        }
         self.log.publish(None, None);
         turn
     }
@@ -190,7 +206,15 @@ impl Recording {
         let open = self.open.as_mut().expect("there is room in an open segment");
         let mut at = open.at as i64;
         let flags = SpliceFFlags::SPLICE_F_NONBLOCK;
-        let spliced = splice(&self.pipe, None, &open.file, Some(&mut at), fits as usize, flags);
+        let file = match open.file() {
+            Ok(file) => file,
+            Err(error) => {
+                self.allowance.give_back(fits);
+                self.stop_storing(&error);
+                return Ok(None);
+            }
+        };
+        let spliced = splice(&self.pipe, None, file, Some(&mut at), fits as usize, flags);
         let moved = spliced.unwrap_or(0) as u64;
         self.allowance.give_back(fits - moved);
         match spliced {
@@ -217,16 +241,15 @@ impl Recording {
             let Some(room) = self.room_or_begin() else { break };
             let (now, rest) = bytes.split_at(bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX)));
             let open = self.open.as_mut().expect("there is room in an open segment");
-            match open.file.write_all_at(now, open.at) {
+            let at = open.at;
+            let object = || self.log.dir().display().to_string();
+            match open.file().and_then(|file| file.write_all_at(now, at).on("write", object())) {
                 Ok(()) => {
                     open.at += now.len() as u64;
                     self.log.layout().extend(now.len() as u64);
                     bytes = rest;
                 }
-                Err(e) => {
-                    let failed: Result<(), _> = Err(e).on("write", self.log.dir().display().to_string());
-                    self.stop_storing(&failed.expect_err("it is one"));
-                }
+                Err(error) => self.stop_storing(&error),
             }
         }
         self.log.layout().skip(bytes.len() as u64);
@@ -261,7 +284,7 @@ impl Recording {
         if disk.blocks_available() * disk.fragment_size() < self.reserve.saturating_add(self.cut.segment) {
             return Err(SysError::new("statvfs", object(), Errno::ENOSPC).hint("output.reserve is kept free"));
         }
-        self.open = Some(Open { file, at: 0 });
+        self.open = Some(Open { path, at: 0, file: Some(file) });
         Ok(())
     }
 

@@ -166,6 +166,7 @@ mod tests {
     fn quotas() -> Arc<Quotas> {
         Quotas::new(config::Quota {
             running: 3,
+            starting: 3,
             running_per_user: 2,
             stored_output_per_user: 10,
             requests_per_second: 1,

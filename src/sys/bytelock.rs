@@ -8,28 +8,27 @@ use nix::fcntl::{FcntlArg, fcntl};
 
 /// Takes the byte's lock for `file`'s description, which is open for writing; false if another one has it.
 pub fn take(file: &File, byte: u32) -> Result<bool, Errno> {
-    match fcntl(file, FcntlArg::F_OFD_SETLK(&span(byte))) {
+    match fcntl(file, FcntlArg::F_OFD_SETLK(&span(byte, libc::F_WRLCK))) {
         Ok(_) => Ok(true),
         Err(Errno::EAGAIN | Errno::EACCES) => Ok(false),
         Err(errno) => Err(errno),
     }
 }
 
+/// Gives the byte back, for every process that holds a copy of the description.
+pub fn release(file: &File, byte: u32) -> Result<(), Errno> {
+    fcntl(file, FcntlArg::F_OFD_SETLK(&span(byte, libc::F_UNLCK))).map(drop)
+}
+
 /// Whether no other description has the byte's lock. Looks, and takes nothing.
 pub fn is_free(file: &File, byte: u32) -> Result<bool, Errno> {
-    let mut seen = span(byte);
+    let mut seen = span(byte, libc::F_WRLCK);
     fcntl(file, FcntlArg::F_OFD_GETLK(&mut seen))?;
     Ok(seen.l_type == libc::F_UNLCK as i16)
 }
 
-fn span(byte: u32) -> libc::flock {
-    libc::flock {
-        l_type: libc::F_WRLCK as i16,
-        l_whence: libc::SEEK_SET as i16,
-        l_start: i64::from(byte),
-        l_len: 1,
-        l_pid: 0,
-    }
+fn span(byte: u32, kind: i32) -> libc::flock {
+    libc::flock { l_type: kind as i16, l_whence: libc::SEEK_SET as i16, l_start: i64::from(byte), l_len: 1, l_pid: 0 }
 }
 
 #[cfg(test)]
@@ -44,6 +43,8 @@ mod tests {
         assert!(take(&holder, 7).unwrap());
         assert!(!take(&other, 7).unwrap() && !is_free(&other, 7).unwrap());
         assert!(take(&other, 8).unwrap(), "each byte stands for itself");
+        release(&other, 8).unwrap();
+        assert!(is_free(&holder, 8).unwrap());
         drop(holder);
         assert!(is_free(&other, 7).unwrap() && take(&other, 7).unwrap());
     }

@@ -33,6 +33,47 @@ impl AsFd for PidFd {
     }
 }
 
+/// A child of this process that is waited for by its descriptor alone. Its number is its own until then, so the descriptor can be
+/// let go, and be had again: a launcher with thousands of tasks has few for each. Whoever ignores SIGCHLD has no such children.
+#[derive(Debug)]
+pub struct Child {
+    pid: i32,
+    pidfd: Option<PidFd>,
+}
+
+impl Child {
+    /// A child that was just created.
+    pub fn new(pid: i32, pidfd: PidFd) -> Self {
+        Self { pid, pidfd: Some(pidfd) }
+    }
+
+    /// Its descriptor; EBADF while it is let go.
+    pub fn pidfd(&self) -> Result<&PidFd, Errno> {
+        self.pidfd.as_ref().ok_or(Errno::EBADF)
+    }
+
+    /// Its descriptor, opened anew if it was let go. What waits for the child has it from here on.
+    pub fn hold(&mut self) -> Result<&PidFd, Errno> {
+        if self.pidfd.is_none() {
+            self.pidfd = Some(PidFd::child(self.pid)?);
+        }
+        self.pidfd()
+    }
+
+    /// Closes its descriptor. It must not have been waited for.
+    pub fn let_go(&mut self) {
+        self.pidfd = None;
+    }
+
+    /// As [`PidFd::forward`].
+    pub fn forward(&self, signal: i32) -> Result<(), Errno> {
+        match &self.pidfd {
+            Some(pidfd) => pidfd.forward(signal),
+            None => PidFd::child(self.pid)?.forward(signal),
+        }
+    }
+}
+
 impl PidFd {
     /// This process.
     pub fn myself() -> Result<Self, Errno> {

@@ -23,6 +23,14 @@ pub fn ignore(signals: &[nix::sys::signal::Signal]) -> Result<(), Errno> {
     Ok(())
 }
 
+/// A child that has ended stays, with its number, until it is waited for: whoever started this program may have ignored SIGCHLD, and
+/// then the kernel would reap by itself.
+pub fn keep_ended_children() -> Result<(), Errno> {
+    use nix::sys::signal::{SigHandler, Signal};
+    // SAFETY: no handler is installed.
+    unsafe { nix::sys::signal::signal(Signal::SIGCHLD, SigHandler::SigDfl) }.map(drop)
+}
+
 /// Blocks every signal.
 pub fn block_all() -> Result<(), Errno> {
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), None)

@@ -1,7 +1,7 @@
 //! One task of the service, from its first process to the proof of its end. Every step looks, acts and returns; what must be
 //! waited for is a descriptor or a deadline of the loop's.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::errno::Errno;
@@ -96,6 +96,11 @@ impl Live {
     /// Ends a sandbox that nobody has come for.
     pub fn discard(&mut self, why: &str, poller: &mut Poller) -> News {
         if self.is_slot { self.kill(Reason::Stopped, why, poller) } else { News::None }
+    }
+
+    /// Whether it is a task whose sandbox is being built.
+    pub fn is_starting(&self) -> bool {
+        !self.is_slot && matches!(self.stage, Stage::Starting(_))
     }
 
     /// Whether its end is still to be seen.
@@ -261,6 +266,10 @@ impl Live {
             reduced: task.reduced.clone(),
             warm: self.taken.take().is_some(),
         };
+        // Until the status pipe says that there is something to see, its end is not looked for by its descriptor.
+        if let Some(init) = &mut task.placement.init {
+            init.let_go();
+        }
         let mut watch = Box::new(Watch::new(task));
         let added = watch.descriptors().into_iter().try_for_each(|(source, fd, flags)| {
             poller.add(fd, EpollFlags::from_bits_truncate(i32::from(flags.bits())), Token::Watch(self.serial, source))
@@ -289,7 +298,7 @@ impl Live {
             self.stage = Stage::Running(watch);
             return News::None;
         }
-        for (_, fd, _) in watch.descriptors().into_iter().filter(|(source, ..)| *source != Source::Init) {
+        for (_, fd, _) in watch.descriptors() {
             poller.remove(fd);
         }
         self.over_at = Some(Instant::now());
@@ -302,7 +311,8 @@ impl Live {
             }
             0
         });
-        if overdue || task.placement.init().has_ended().unwrap_or(true) {
+        let watched = self.watch_init(&mut task.placement, poller);
+        if overdue || watched.is_err() || task.placement.init_has_ended().unwrap_or(true) {
             return self.finish(task, left, poller);
         }
         let until = Instant::now() + VANISH;
@@ -313,7 +323,7 @@ impl Live {
 
     /// Init has ended, or will not: either way the kernel is asked what is left, and the answer is told.
     fn finish(&mut self, mut task: Box<Task>, left: usize, poller: &mut Poller) -> News {
-        let vanished = task.placement.init().has_ended().unwrap_or(false);
+        let vanished = task.placement.init_has_ended().unwrap_or(false);
         let patience = if vanished { SETTLE } else { Duration::ZERO };
         let mut ended = match end::finish(&mut task, left, patience) {
             Ok(ended) => Ended {
@@ -338,7 +348,7 @@ impl Live {
             self.stage = Stage::Lost(Box::new((placement, lease)));
             return News::Tell(event, Vec::new());
         }
-        poller.remove(init_of(&placement));
+        forget_init(&placement, poller);
         placement.tried = true;
         News::Last(Box::new(event))
     }
@@ -351,10 +361,9 @@ impl Live {
             complain(&format!("task {}: {error}", self.id));
         }
         fault::point("failed");
-        let failed = Box::new((placement, lease, error));
-        let init = failed.0.init();
-        let watched = poller.add(init, EpollFlags::EPOLLIN, Token::Watch(self.serial, Source::Init));
-        if watched.is_err() || init.has_ended().unwrap_or(true) {
+        let mut failed = Box::new((placement, lease, error));
+        let watched = self.watch_init(&mut failed.0, poller);
+        if watched.is_err() || failed.0.init_has_ended().unwrap_or(true) {
             return self.give_up(failed, poller);
         }
         let until = Instant::now() + VANISH;
@@ -363,12 +372,16 @@ impl Live {
         News::None
     }
 
+    fn watch_init(&self, placement: &mut Placement, poller: &Poller) -> Result<(), SysError> {
+        poller.add(placement.hold_init()?, EpollFlags::EPOLLIN, Token::Watch(self.serial, Source::Init))
+    }
+
     fn give_up(&mut self, failed: Box<(Placement, Lease, StartError)>, poller: &mut Poller) -> News {
         let (placement, lease, error) = *failed;
         let event = Event::StartFailed { task: self.id, error };
         poller.set_deadline(self.serial, None);
-        if placement.init().has_ended().unwrap_or(false) {
-            poller.remove(init_of(&placement));
+        if placement.init_has_ended().unwrap_or(false) {
+            forget_init(&placement, poller);
             // Dropped, it is reaped and removed.
             return News::Last(Box::new(event));
         }
@@ -379,11 +392,11 @@ impl Live {
 
     /// At last: what did not die has died.
     fn bury(&mut self, lost: Box<(Placement, Lease)>, poller: &mut Poller) -> News {
-        if !lost.0.init().has_ended().unwrap_or(false) {
+        if !lost.0.init_has_ended().unwrap_or(false) {
             self.stage = Stage::Lost(lost);
             return News::None;
         }
-        poller.remove(init_of(&lost.0));
+        forget_init(&lost.0, poller);
         log(&format!("task {}: what was left of it is gone now", self.id));
         News::Gone
     }
@@ -395,12 +408,14 @@ fn sooner(asked: Option<(Duration, Reason)>, grace: Duration, reason: Reason) ->
     (before.min(grace), reason)
 }
 
-fn init_of(placement: &Placement) -> BorrowedFd<'_> {
-    std::os::fd::AsFd::as_fd(placement.init())
+fn forget_init(placement: &Placement, poller: &Poller) {
+    if let Ok(init) = placement.init() {
+        poller.remove(init.as_fd());
+    }
 }
 
 fn is_early(placement: &Placement, until: Instant) -> bool {
-    Instant::now() < until && !placement.init().has_ended().unwrap_or(true)
+    Instant::now() < until && !placement.init_has_ended().unwrap_or(true)
 }
 
 fn faults(containment: &Containment) -> String {

@@ -32,7 +32,7 @@ mod warm;
 
 pub use manager::Manager;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -45,10 +45,10 @@ use crate::config::Config;
 use crate::containment::Scan;
 use crate::error::{Context, SysError};
 use crate::log::{self, Level};
-use crate::sys::fd;
 use crate::sys::pidfd::PidFd;
+use crate::sys::{fd, signal};
 use crate::task::id::TaskId;
-use crate::wire::{Event, PacketError, Sender};
+use crate::wire::{Event, PacketError, Sender, StartRequest};
 use auditor::Auditor;
 use live::{Live, News};
 use managed::Signs;
@@ -128,6 +128,8 @@ struct Service<'a> {
     outbox: Outbox,
     live: BTreeMap<Owner, Live>,
     ids: HashMap<TaskId, Owner>,
+    /// Admitted, and not begun while too many others are being started.
+    waiting: VecDeque<StartRequest>,
     pool: Pool,
     /// Since when a sandbox is wanted ahead of need, and when a task was last asked for.
     lacking: Option<Instant>,
@@ -157,6 +159,7 @@ impl<'a> Service<'a> {
         manager: Option<Manager>,
     ) -> Result<Self, SysError> {
         block_signals()?;
+        signal::keep_ended_children().on("signal", "SIGCHLD")?;
         let signs = Signs::new(Line::open(manager)?);
         let signals =
             SignalFd::with_flags(&SIGNALS.into_iter().collect(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
@@ -188,6 +191,7 @@ impl<'a> Service<'a> {
             outbox,
             live: BTreeMap::new(),
             ids: HashMap::new(),
+            waiting: VecDeque::new(),
             pool: Pool::new(config.warm.slots, config.warm.idle),
             lacking: None,
             last_start: None,
@@ -207,6 +211,7 @@ impl<'a> Service<'a> {
         // The first auditor, before the first request.
         self.auditor_is_due();
         loop {
+            self.start_waiting();
             self.flush()?;
             self.tell_manager();
             if let Some(code) = self.exit_code() {

@@ -49,6 +49,7 @@ impl Service<'_> {
         }
         match packet.message {
             Request::Start(request) => self.start(*request),
+            Request::Stop { task, .. } if self.take_back(task) => {}
             Request::Stop { task, grace_ms } => {
                 let grace = Duration::from_millis(grace_ms);
                 self.with_id(task, |live, poller| live.stop(grace, Reason::Stopped, poller));
@@ -90,17 +91,40 @@ impl Service<'_> {
         }
     }
 
+    /// Starts what has waited while too many others were being started.
+    pub(super) fn start_waiting(&mut self) {
+        while !self.waiting.is_empty() && !self.is_crowded() {
+            if let Some(request) = self.waiting.pop_front() {
+                self.start(request);
+            }
+        }
+    }
+
+    /// A stop of a task that has not begun: whether it was one.
+    fn take_back(&mut self, task: TaskId) -> bool {
+        let Some(at) = self.waiting.iter().position(|request| request.task == task) else { return false };
+        self.waiting.remove(at);
+        let error = refused(task, Errno::ECANCELED, "it was stopped before it was started".to_owned());
+        self.tell(Event::StartFailed { task, error }, Vec::new());
+        true
+    }
+
+    /// Whether as many tasks are being started as there are descriptors for.
+    fn is_crowded(&self) -> bool {
+        self.live.values().filter(|live| live.is_starting()).count() >= self.config.quota.starting
+    }
+
     fn try_start(&mut self, request: StartRequest) -> Result<(), StartError> {
         self.last_start = Some(Instant::now());
         let task = request.task;
         let waiting = self.ids.get(&task).copied();
         let is_taken = |live: &Live| live.is_task() || !live.is_pending();
-        if waiting.is_some_and(|serial| self.live.get(&serial).is_none_or(is_taken)) {
+        if waiting.is_some_and(|serial| self.live.get(&serial).is_none_or(is_taken))
+            || self.waiting.iter().any(|other| other.task == task)
+        {
             return Err(SpecError::new("task", "this id belongs to a task that runs").into());
         }
-        let refused = |errno, hint: String| {
-            StartError::step("admit")(SysError::new("start", format!("task {task}"), errno).hint(hint))
-        };
+        let refused = |errno, hint: String| refused(task, errno, hint);
         if !self.phase.admits() {
             return Err(refused(Errno::ECANCELED, "the server is stopping".to_owned()));
         }
@@ -108,12 +132,16 @@ impl Service<'_> {
             return Err(StartError::Refused(why));
         }
         let most = self.config.quota.running;
-        if self.tasks() >= most {
+        if self.tasks() + self.waiting.len() >= most {
             return Err(refused(Errno::EAGAIN, format!("{most} tasks run, which is the most (quota.running)")));
         }
         let spec = admit::spec(request.clone(), self.config)?;
         if let Some(serial) = waiting {
             self.take_slot(serial, request, spec);
+            return Ok(());
+        }
+        if self.is_crowded() {
+            self.waiting.push_back(request);
             return Ok(());
         }
         self.note_miss(&request);
@@ -153,4 +181,8 @@ impl Service<'_> {
             self.end_all_without_server(true);
         }
     }
+}
+
+fn refused(task: TaskId, errno: Errno, hint: String) -> StartError {
+    StartError::step("admit")(SysError::new("start", format!("task {task}"), errno).hint(hint))
 }
