@@ -96,6 +96,14 @@ pub struct Policy {
     pub reserve: u64,
 }
 
+/// The place of an output that nothing was written to yet.
+#[derive(Debug)]
+pub struct Prepared {
+    dir: PathBuf,
+    /// Which of its task's streams it is for.
+    pub source: Source,
+}
+
 /// All outputs of one server.
 #[derive(Debug)]
 pub struct Outputs {
@@ -118,16 +126,10 @@ impl Outputs {
         Ok(Self { dir: dir.to_owned(), policy, pump: Some(pump), live, closers: threads })
     }
 
-    /// Stores what comes out of `pipe` from now on. The task's streams share its `allowance`.
+    /// Makes the place of an output that is about to come.
     ///
     /// Fails on a disk so full that not even the output's directory can be made; then [`Outputs::remove`] the rest of it.
-    pub fn record(
-        &self,
-        task: TaskId,
-        source: Source,
-        pipe: OwnedFd,
-        allowance: Arc<Allowance>,
-    ) -> Result<Arc<Log>, SysError> {
+    pub fn prepare(&self, task: TaskId, source: Source) -> Result<Prepared, SysError> {
         let dir = self.directory(task, source);
         let new = |dir: &Path, again| {
             let made = DirBuilder::new().recursive(again).mode(0o700).create(dir);
@@ -136,6 +138,16 @@ impl Outputs {
         new(&self.dir.join(task.to_string()), true)?;
         new(&dir, false)?;
         meta::reserve(&dir)?;
+        Ok(Prepared { dir, source })
+    }
+
+    /// Stores what comes out of `pipe` from now on. The task's streams share its `allowance`.
+    pub fn record(
+        &self,
+        Prepared { dir, source }: Prepared,
+        pipe: OwnedFd,
+        allowance: Arc<Allowance>,
+    ) -> Result<Arc<Log>, SysError> {
         let pump = self.pump.as_ref().expect("taken by drop alone");
         let key = pump.key();
         let log = Arc::new(Log::live(dir.clone(), Arc::downgrade(pump), key));

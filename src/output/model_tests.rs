@@ -5,7 +5,7 @@ use std::io::Write;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-use super::tests::{outputs, pattern, pipe, unlimited, wait, wait_closed};
+use super::tests::{begin, outputs, pattern, pipe, unlimited, wait, wait_closed};
 use super::*;
 
 const SEGMENT: usize = 64 << 10;
@@ -67,7 +67,7 @@ proptest! {
         let before = outputs(&dir, cap, 0);
         let task = TaskId::random();
         let (read, mut write) = pipe();
-        let log = before.record(task, Source::All, read, unlimited()).unwrap();
+        let log = begin(&before, task, Source::All, read, unlimited()).unwrap();
         let source = pattern(steps.len() * 200_000);
         let mut end = 0;
         for step in &steps {

@@ -36,6 +36,17 @@ pub(super) fn pipe() -> (OwnedFd, std::fs::File) {
     (read, write.into())
 }
 
+/// Prepares and records.
+pub(super) fn begin(
+    outputs: &Outputs,
+    task: TaskId,
+    source: Source,
+    pipe: OwnedFd,
+    allowance: Arc<Allowance>,
+) -> Result<Arc<Log>, SysError> {
+    outputs.record(outputs.prepare(task, source)?, pipe, allowance)
+}
+
 pub(super) fn unlimited() -> Arc<Allowance> {
     Arc::new(Allowance::new(u64::MAX))
 }
@@ -93,7 +104,7 @@ fn fifty_readers_of_a_flood_each_see_every_byte_once() {
     let task = TaskId::random();
     let bytes = pattern(24 << 20);
     let (read, mut write) = pipe();
-    let log = outputs.record(task, Source::All, read, unlimited()).unwrap();
+    let log = begin(&outputs, task, Source::All, read, unlimited()).unwrap();
     std::thread::scope(|scope| {
         for reader in 0..50 {
             let (log, bytes) = (log.clone(), &bytes);
@@ -127,7 +138,7 @@ fn a_few_bytes_wake_a_reader_at_once() {
     let dir = TempDir::new().unwrap();
     let outputs = outputs(&dir, MIB, 0);
     let (read, mut write) = pipe();
-    let log = outputs.record(TaskId::random(), Source::All, read, unlimited()).unwrap();
+    let log = begin(&outputs, TaskId::random(), Source::All, read, unlimited()).unwrap();
     for (at, word) in ["one ", "two ", "three"].into_iter().enumerate() {
         let before = log.now().end;
         write.write_all(word.as_bytes()).unwrap();
@@ -150,7 +161,7 @@ fn beyond_the_cap_head_and_tail_are_kept_and_the_rest_is_counted() {
     let task = TaskId::random();
     let bytes = pattern(10 << 20);
     let (read, mut write) = pipe();
-    let log = outputs.record(task, Source::All, read, unlimited()).unwrap();
+    let log = begin(&outputs, task, Source::All, read, unlimited()).unwrap();
     write.write_all(&bytes).unwrap();
     drop(write);
     let end = wait_closed(&log);
@@ -182,7 +193,7 @@ fn a_full_disk_truncates_and_flags_and_the_task_goes_on() {
     let outputs = outputs(&dir, MIB, NO_DISK);
     let task = TaskId::random();
     let (read, mut write) = pipe();
-    let log = outputs.record(task, Source::All, read, unlimited()).unwrap();
+    let log = begin(&outputs, task, Source::All, read, unlimited()).unwrap();
     write.write_all(&pattern(3 << 20)).unwrap(); // would hang if the pipe were not emptied
     drop(write);
     let full = Progress { omitted: 3 * MIB, truncation: Some(Truncation::DiskFull), ..closed(3 * MIB, Closed::Eof) };
@@ -197,7 +208,7 @@ fn a_full_disk_is_noted_before_the_end() {
     let before = outputs(&dir, MIB, NO_DISK);
     let task = TaskId::random();
     let (read, mut write) = pipe();
-    let log = before.record(task, Source::All, read, unlimited()).unwrap();
+    let log = begin(&before, task, Source::All, read, unlimited()).unwrap();
     write.write_all(b"lost").unwrap();
     wait(&log, |p| p.end == 4);
     drop(before); // the closers finish their queue; the output is never closed
@@ -229,8 +240,8 @@ fn exactly_the_output_limit_is_stored_whichever_stream_reaches_it() {
     let bytes = pattern(500_000);
     let (read_out, mut out) = pipe();
     let (read_err, mut err) = pipe();
-    let stdout = outputs.record(task, Source::Stdout, read_out, allowance.clone()).unwrap();
-    let stderr = outputs.record(task, Source::Stderr, read_err, allowance.clone()).unwrap();
+    let stdout = begin(&outputs, task, Source::Stdout, read_out, allowance.clone()).unwrap();
+    let stderr = begin(&outputs, task, Source::Stderr, read_err, allowance.clone()).unwrap();
     out.write_all(&bytes[..150_000]).unwrap();
     wait(&stdout, |p| p.end == 150_000);
     err.write_all(&bytes[..50_000]).unwrap();
@@ -250,7 +261,7 @@ fn a_writer_that_never_closes_delays_nothing() {
     let dir = TempDir::new().unwrap();
     let outputs = outputs(&dir, 16 * MIB, 0);
     let (read, mut write) = pipe();
-    let log = outputs.record(TaskId::random(), Source::All, read, unlimited()).unwrap();
+    let log = begin(&outputs, TaskId::random(), Source::All, read, unlimited()).unwrap();
     write.write_all(b"all there was").unwrap();
     log.finish(); // at once: what is in the pipe is not lost
     assert_eq!(wait_closed(&log), closed(13, Closed::BySupervisor));
@@ -266,7 +277,7 @@ fn a_writer_that_never_stops_delays_nothing() {
     for limit in [u64::MAX, 0] {
         let outputs = outputs(&dir, MIB, 0);
         let (read, mut write) = pipe();
-        let log = outputs.record(TaskId::random(), Source::All, read, Arc::new(Allowance::new(limit))).unwrap();
+        let log = begin(&outputs, TaskId::random(), Source::All, read, Arc::new(Allowance::new(limit))).unwrap();
         std::thread::scope(|scope| {
             scope.spawn(move || while write.write_all(&[7; 4096]).is_ok() {});
             log.finish();
@@ -285,7 +296,7 @@ fn packets_tiny_pipes_and_sockets_are_read_to_the_byte() {
     fcntl(&in_packets, FcntlArg::F_SETFL(OFlag::O_DIRECT)).unwrap();
     let (tiny, mut in_tiny) = pipe();
     let (socket, mut in_socket) = UnixStream::pair().unwrap();
-    let record = |pipe: OwnedFd| outputs.record(TaskId::random(), Source::All, pipe, unlimited()).unwrap();
+    let record = |pipe: OwnedFd| begin(&outputs, TaskId::random(), Source::All, pipe, unlimited()).unwrap();
     let logs = [record(packets), record(tiny), record(socket.into())];
     fcntl(in_tiny.as_fd(), FcntlArg::F_SETPIPE_SZ(4096)).unwrap();
     for chunk in bytes.chunks(777) {
@@ -307,7 +318,7 @@ fn after_a_crash_everything_written_is_read() {
     let bytes = pattern(300_000);
     let before = outputs(&dir, 16 * MIB, 0);
     let (read, mut write) = pipe();
-    let log = before.record(task, Source::Stderr, read, unlimited()).unwrap();
+    let log = begin(&before, task, Source::Stderr, read, unlimited()).unwrap();
     write.write_all(&bytes).unwrap();
     wait(&log, |p| p.end == 300_000);
     drop(before);
@@ -336,7 +347,7 @@ fn hundreds_of_live_outputs_hold_no_file_while_they_are_silent_and_none_starves(
     let mut all = Vec::new();
     for _ in 0..200 {
         let (read, write) = pipe();
-        all.push((outputs.record(TaskId::random(), Source::All, read, unlimited()).unwrap(), write));
+        all.push((begin(&outputs, TaskId::random(), Source::All, read, unlimited()).unwrap(), write));
     }
     let enough = AtomicBool::new(false);
     let flooded = AtomicU64::new(0);
@@ -374,9 +385,9 @@ fn one_stream_is_recorded_once() {
     let outputs = outputs(&dir, MIB, 0);
     let task = TaskId::random();
     let (read, _write) = pipe();
-    let log = outputs.record(task, Source::All, read, unlimited()).unwrap();
+    let log = begin(&outputs, task, Source::All, read, unlimited()).unwrap();
     assert!(Arc::ptr_eq(&outputs.load(task, Source::All).unwrap(), &log), "a live output is loaded as it is");
-    let again = outputs.record(task, Source::All, pipe().0, unlimited()).unwrap_err();
+    let again = begin(&outputs, task, Source::All, pipe().0, unlimited()).unwrap_err();
     assert_eq!(again.errno(), nix::errno::Errno::EEXIST);
     log.finish();
     wait_closed(&log);

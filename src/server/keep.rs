@@ -13,7 +13,7 @@ use super::link::TaskEvent;
 use super::quota::Taken;
 use super::registry::{Claim, Live, Phase, Registry};
 use crate::fault;
-use crate::output::{Allowance, Log, Source};
+use crate::output::{Allowance, Log, Prepared, Source};
 use crate::store::Inserted;
 use crate::task::record::{End, Record, StoredOutput};
 use crate::wire::{Ended, StartRequest, Started};
@@ -77,10 +77,12 @@ async fn begin(registry: &Registry, live: &Live, request: StartRequest) -> Resul
     let limit = request.limits.output_bytes;
     let mut events = registry.link.start(request).await;
     fault::point("asked");
+    // While the launcher is at work.
+    let places = prepare(registry, live);
     let first = events.recv().await;
     fault::point("answered");
     match first {
-        Some(TaskEvent::Started(started, fds)) => match accept(registry, live, &started, fds, limit).await {
+        Some(TaskEvent::Started(started, fds)) => match accept(registry, live, &started, places, fds, limit) {
             Ok(allowance) => Ok((events, allowance)),
             Err(error) => {
                 registry.link.stop(live.id, Duration::ZERO).await;
@@ -104,26 +106,33 @@ async fn forget(registry: &Registry, live: &Live) -> Result<(), ApiError> {
     Ok(registry.store.remove(vec![live.id]).await?)
 }
 
+/// Makes room for what the task will write.
+fn prepare(registry: &Registry, live: &Live) -> Result<Vec<Prepared>, ApiError> {
+    let split = live.record().split_output;
+    let sources: &[Source] = if split { &[Source::Stdout, Source::Stderr] } else { &[Source::All] };
+    sources.iter().map(|source| Ok(registry.outputs.prepare(live.id, *source)?)).collect()
+}
+
 /// Writes down that the command was executed, and begins to store its output.
-async fn accept(
+fn accept(
     registry: &Registry,
     live: &Live,
     started: &Started,
+    places: Result<Vec<Prepared>, ApiError>,
     fds: Vec<std::os::fd::OwnedFd>,
     limit: u64,
 ) -> Result<Arc<Allowance>, ApiError> {
-    let split = live.record().split_output;
-    let sources: &[Source] = if split { &[Source::Stdout, Source::Stderr] } else { &[Source::All] };
-    if fds.len() != sources.len() {
+    let places = places?;
+    if fds.len() != places.len() {
         return Err(ApiError::Exhausted("the server can open no more files; wait for a task to end".to_owned()));
     }
     registry.metrics.warm_start(started.warm);
     let allowance = Arc::new(Allowance::new(limit));
-    let begin = |(source, pipe): (&Source, _)| {
-        let log = registry.outputs.record(live.id, *source, pipe, Arc::clone(&allowance))?;
-        Ok((*source, log))
+    let begin = |(place, pipe): (Prepared, _)| {
+        let source = place.source;
+        Ok((source, registry.outputs.record(place, pipe, Arc::clone(&allowance))?))
     };
-    let logs = sources.iter().zip(fds).map(begin).collect::<Result<Vec<_>, ApiError>>()?;
+    let logs = places.into_iter().zip(fds).map(begin).collect::<Result<Vec<_>, ApiError>>()?;
     live.set_logs(logs);
     let record = {
         let mut record = live.record();

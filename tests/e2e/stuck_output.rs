@@ -40,7 +40,8 @@ fn a_task_that_holds_its_pipe_holds_up_nobody_elses_output() {
     let dir = tempfile::tempdir().unwrap();
     let outputs = Outputs::open(dir.path(), Policy { stored_per_task: 1 << 20, reserve: 0 }).unwrap();
     let record = |pipe: OwnedFd| {
-        let log = outputs.record(TaskId::random(), Source::All, pipe, Arc::new(Allowance::new(1 << 20)));
+        let place = outputs.prepare(TaskId::random(), Source::All).unwrap();
+        let log = outputs.record(place, pipe, Arc::new(Allowance::new(1 << 20)));
         log.unwrap()
     };
 
