@@ -18,6 +18,7 @@ pub fn cases() -> Vec<Case> {
         ("a_stop_asks_and_then_kills", a_stop_asks_and_then_kills),
         ("a_stop_with_a_long_grace_does_not_outlive_the_timeout", a_long_grace_does_not_outlive_the_timeout),
         ("a_stop_while_it_starts_is_not_lost", a_stop_while_it_starts_is_not_lost),
+        ("a_stop_while_it_waits_for_its_turn_takes_it_back", a_stop_while_it_waits_takes_it_back),
         ("signals_reach_the_main_process_and_nothing_else", signals_reach_the_main_process_and_nothing_else),
         ("garbage_is_the_end_of_the_server", garbage_is_the_end_of_the_server),
         ("a_truncated_message_is_the_end_of_the_server", a_truncated_message_is_the_end_of_the_server),
@@ -74,6 +75,23 @@ fn a_stop_while_it_starts_is_not_lost() {
         client.send(&Request::Stop { task, grace_ms: 1000 });
         client.started(task);
         assert_eq!(client.ended(task).outcome.reason, Reason::Stopped);
+        client.leave();
+    });
+    assert_eq!(played.code, 0);
+}
+
+fn a_stop_while_it_waits_takes_it_back() {
+    let played = play(|client| {
+        let begun = [(); 2].map(|()| client.start(&["sleep", "600"], |_| {}));
+        let waits = client.start(&["sleep", "600"], |_| {});
+        client.send(&Request::Stop { task: waits, grace_ms: 1000 });
+        let why = client.refusal(waits).to_string();
+        assert!(why.contains("stopped before it was started"), "{why}");
+        for task in begun {
+            client.started(task);
+            client.send(&Request::Stop { task, grace_ms: 1000 });
+            assert_eq!(client.ended(task).outcome.reason, Reason::Stopped);
+        }
         client.leave();
     });
     assert_eq!(played.code, 0);

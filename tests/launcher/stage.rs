@@ -93,7 +93,9 @@ pub fn play_with(prepare: impl FnOnce(&Path), server: impl FnOnce(&mut Client)) 
          [audit]\ncleanup_failures = 2\n[profiles.default]\nbind_ro = [\"/usr/share\"]\n",
         directory.path()
     );
-    let config = Config::parse(&text, &Overrides::default()).unwrap();
+    let mut config = Config::parse(&text, &Overrides::default()).unwrap();
+    // As on a host with few descriptors: the others wait.
+    config.quota.starting = 2;
     let (heard, say) = pipe().unwrap();
     let log = directory.path().join(LOG);
     let launcher = match split().unwrap() {

@@ -16,6 +16,8 @@ pub fn cases() -> Vec<Case> {
         ("split_output_is_two_pipes", split_output_is_two_pipes),
         ("a_command_that_does_not_exist_leaves_nothing", a_command_that_does_not_exist_leaves_nothing),
         ("limits_are_enforced_for_many_tasks_at_once", limits_are_enforced_for_many_tasks_at_once),
+        ("starts_beyond_those_in_the_making_wait_for_their_turn", starts_wait_for_their_turn),
+        ("a_task_that_runs_has_three_descriptors_of_the_launchers", a_running_task_has_three_descriptors),
         ("more_than_is_allowed_is_refused", more_than_is_allowed_is_refused),
         ("the_pid_is_the_main_processes", the_pid_is_the_main_processes),
         ("neither_init_nor_payload_holds_the_launchers_descriptors", no_descriptors_leak),
@@ -79,6 +81,48 @@ fn limits_are_enforced_for_many_tasks_at_once() {
             let ended = client.ended(task);
             assert_eq!(ended.outcome.reason, reason, "{ended:?}");
         }
+        client.leave();
+    });
+    assert_eq!(played.code, 0);
+}
+
+/// Two are started at once here; see the stage.
+fn starts_wait_for_their_turn() {
+    let played = play(|client| {
+        for _ in 0..3 {
+            let tasks = [(); 4].map(|()| client.start(&["true"], |_| {}));
+            for task in tasks {
+                client.started(task);
+            }
+            for task in tasks {
+                assert_eq!(client.ended(task).outcome.exit_code, Some(0));
+            }
+        }
+        client.leave();
+    });
+    assert_eq!(played.code, 0);
+}
+
+/// What `Config::fit` reckons with.
+fn a_running_task_has_three_descriptors() {
+    let played = play(|client| {
+        let launcher = std::os::unix::process::parent_id();
+        let open = || std::fs::read_dir(format!("/proc/{launcher}/fd")).unwrap().count();
+        let before = open();
+        // For a task that is shown paths of the host no sandbox is kept ready, which would have descriptors too.
+        let start = |_| client.start(&["sleep", "600"], |request| request.bind_ro = vec!["/usr/share:/shown".into()]);
+        let tasks: Vec<_> = (0..3).map(start).collect();
+        for task in &tasks {
+            drop(client.started(*task));
+        }
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while open() != before + 3 * tasks.len() {
+            assert!(Instant::now() < deadline, "{} for {} tasks", open() - before, tasks.len());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        // A signal takes none for longer than it takes.
+        assert_eq!(client.signal(1, tasks[0], Signal::SIGCONT as i32), None);
+        assert_eq!(open(), before + 3 * tasks.len());
         client.leave();
     });
     assert_eq!(played.code, 0);
