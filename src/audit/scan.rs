@@ -11,6 +11,7 @@ use super::judge::{self, Fault};
 use super::process::Process;
 use crate::containment::{Audited, Cause, Kind, Leftover, LeftoverKind};
 use crate::place::GroupName;
+use crate::sys::file;
 
 /// Between two looks at what an ended task has left in its group: the launcher had its own time before it said so.
 const ENDED: Duration = Duration::from_secs(1);
@@ -25,6 +26,7 @@ impl Auditor {
         self.tasks.keep(|name| groups.contains(name));
         let mut wanted = BTreeSet::new();
         for name in &groups {
+            self.beat();
             self.tasks.meet(&self.layout, name);
             wanted.extend(self.members(name));
         }
@@ -45,7 +47,10 @@ impl Auditor {
             seen.extend(Facts::read(pid));
         }
         // First what they show of their tasks, then what is to be thought of each.
-        seen.iter().for_each(|facts| self.learn(facts));
+        for facts in &seen {
+            self.beat();
+            self.learn(facts);
+        }
         self.look_at_zombies(&seen);
         self.look_at_ended(&seen);
         let ours = seen.iter().filter(|facts| judge::group_of(facts.v2_path(), &self.setup.instance).is_some()).count();
@@ -107,7 +112,7 @@ impl Auditor {
 
     /// Who is in the group of this name.
     pub(super) fn members(&self, name: &str) -> Vec<i32> {
-        let list = fs::read_to_string(self.layout.base().dir.join(name).join("cgroup.procs")).unwrap_or_default();
+        let list = file::text(self.layout.base().dir.join(name).join("cgroup.procs")).unwrap_or_default();
         list.lines().filter_map(|pid| pid.parse().ok()).collect()
     }
 

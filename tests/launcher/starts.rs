@@ -123,6 +123,11 @@ fn a_running_task_has_three_descriptors() {
         // A signal takes none for longer than it takes.
         assert_eq!(client.signal(1, tasks[0], Signal::SIGCONT as i32), None);
         assert_eq!(open(), before + 3 * tasks.len());
+        for task in tasks {
+            client.send(&Request::Stop { task, grace_ms: 0 });
+            client.ended(task);
+        }
+        assert_eq!(open(), before);
         client.leave();
     });
     assert_eq!(played.code, 0);
