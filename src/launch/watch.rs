@@ -69,6 +69,11 @@ impl Watch {
         Self { task, signs, next_cpu_look, oom_looks: None, init_gone: false }
     }
 
+    /// The task, with what it was watched by closed.
+    pub fn into_task(self) -> Task {
+        self.task
+    }
+
     /// What to wait for. Init's end closes the status pipe, of which nobody else has the other end.
     pub fn descriptors(&self) -> [(Source, BorrowedFd<'_>, PollFlags); 2] {
         let Signs { status, oom } = &self.signs;

@@ -302,7 +302,8 @@ impl Live {
             poller.remove(fd);
         }
         self.over_at = Some(Instant::now());
-        let mut task = Box::new(watch.task);
+        // Closed first: to hold its init takes a descriptor.
+        let mut task = Box::new(watch.into_task());
         let overdue = task.ending.as_ref().and_then(|ending| ending.killed_at).is_some_and(|at| at.elapsed() >= VANISH);
         let left = end::begin(&mut task).unwrap_or_else(|error| {
             complain(&format!("task {}: {error}", self.id));
