@@ -37,8 +37,9 @@ pub enum Built {
 /// A task that is being started. Dropped, it is killed and removed.
 pub struct Starting {
     pub(super) spec: TaskSpec,
-    pub(super) lease: Lease,
     pub(super) placement: Placement,
+    /// After what has the uid: fields are dropped in this order.
+    pub(super) lease: Lease,
     /// Set when the cgroup is complete; the child waits for that, and dies when it is an error.
     pub(super) completed: Result<OomWatch, StartError>,
     pub(super) report: OwnedFd,
@@ -62,6 +63,18 @@ impl Starting {
     /// Readable when [`Starting::look`] has something to see.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.report.as_fd()
+    }
+
+    /// Who asked for it, if anybody has.
+    pub(super) fn owner(&self) -> &str {
+        self.spec.owner.as_deref().unwrap_or_default()
+    }
+
+    /// [`Starting::look`] gives up after this at the latest.
+    pub(super) fn give_up_within(&mut self, patience: Duration) {
+        if let Some(at) = Instant::now().checked_add(patience) {
+            self.deadline = Some(self.deadline.map_or(at, |before| before.min(at)));
+        }
     }
 
     /// When [`Starting::look`] gives up.

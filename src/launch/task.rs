@@ -20,8 +20,9 @@ use crate::task::spec::TaskSpec;
 /// A task whose command was executed.
 pub struct Task {
     pub(super) spec: TaskSpec,
-    pub(super) lease: Lease,
     pub(super) placement: Placement,
+    /// After what has the uid: fields are dropped in this order.
+    pub(super) lease: Lease,
     /// Until it is watched.
     pub(super) signs: Option<Signs>,
     pub(super) stdio: Stdio,

@@ -5,7 +5,7 @@
 //! not enough: the uid is taken only when no process and no IPC object of it exists.
 
 use std::collections::HashSet;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -28,7 +28,8 @@ pub struct Pool {
 #[derive(Debug)]
 struct Locks {
     file: File,
-    held: Mutex<HashSet<u32>>,
+    /// Whichever file they were leased by.
+    held: Arc<Mutex<HashSet<u32>>>,
 }
 
 /// One uid, this task's alone until the lease is dropped.
@@ -42,7 +43,7 @@ pub struct Lease {
 impl Pool {
     /// Opens the pool, making its lock file on the first use of the host.
     pub fn open(range: UidRange) -> Result<Self, SysError> {
-        Ok(Self { range, locks: Mutex::new(Arc::new(Locks::open()?)) })
+        Ok(Self { range, locks: Mutex::new(Arc::new(Locks::open(Arc::default())?)) })
     }
 
     /// Takes a free uid, beginning the search at a random place so that a uid is not used again soon.
@@ -69,16 +70,18 @@ impl Pool {
     /// The file that all launchers of this host look at; another one if somebody has removed it since.
     fn locks(&self) -> Result<Arc<Locks>, SysError> {
         let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
-        if locks.file.metadata().on("fstat", UID_LOCKS)?.nlink() == 0 {
-            *locks = Arc::new(Locks::open()?);
+        let ours = locks.file.metadata().on("fstat", UID_LOCKS)?;
+        let is_ours = |there: Metadata| (there.dev(), there.ino()) == (ours.dev(), ours.ino());
+        if !std::fs::metadata(UID_LOCKS).is_ok_and(is_ours) {
+            *locks = Arc::new(Locks::open(Arc::clone(&locks.held))?);
         }
         Ok(Arc::clone(&locks))
     }
 }
 
 impl Locks {
-    fn open() -> Result<Self, SysError> {
-        Ok(Self { file: open_uid_locks()?, held: Mutex::default() })
+    fn open(held: Arc<Mutex<HashSet<u32>>>) -> Result<Self, SysError> {
+        Ok(Self { file: open_uid_locks()?, held })
     }
 
     fn held(&self) -> MutexGuard<'_, HashSet<u32>> {
@@ -101,7 +104,7 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         if self.locks.held().remove(&self.uid) {
-            // Should the kernel keep it, the uid is lost to this launcher's life, and nobody gets it twice.
+            // Should the kernel keep it, the uid is this launcher's alone until it ends.
             let _ = bytelock::release(&self.locks.file, self.uid);
         }
     }

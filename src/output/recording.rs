@@ -30,6 +30,14 @@ const SCRATCH: usize = 64 << 10;
 /// Bytes taken from one pipe before the next has its turn.
 const TURN: u64 = 1 << 20;
 
+/// How often a file is tried that cannot be opened for want of descriptors or memory, and how long in between.
+const TRIES: usize = 500;
+const PAUSE_MS: u8 = 10;
+
+fn is_passing(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM))
+}
+
 /// What a turn ended with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
@@ -62,9 +70,17 @@ struct Open {
 
 impl Open {
     fn file(&mut self) -> Result<&File, SysError> {
-        if self.file.is_none() {
-            let file = File::options().write(true).open(&self.path).on("open", self.path.display().to_string())?;
-            self.file = Some(file);
+        let mut tries = 0;
+        while self.file.is_none() {
+            match File::options().write(true).open(&self.path) {
+                Ok(file) => self.file = Some(file),
+                // Readers open files for a moment, too. Meanwhile what is written waits in the pipe.
+                Err(e) if is_passing(&e) && tries < TRIES => {
+                    tries += 1;
+                    let _ = poll(&mut [], PollTimeout::from(PAUSE_MS));
+                }
+                Err(e) => return Err(e).on("open", self.path.display().to_string()),
+            }
         }
         Ok(self.file.as_ref().expect("opened above"))
     }

@@ -69,7 +69,7 @@ impl Child {
     pub fn forward(&self, signal: i32) -> Result<(), Errno> {
         match &self.pidfd {
             Some(pidfd) => pidfd.forward(signal),
-            None => PidFd::child(self.pid)?.forward(signal),
+            None => PidFd::of(self.pid)?.forward(signal),
         }
     }
 }
@@ -77,20 +77,20 @@ impl Child {
 impl PidFd {
     /// This process.
     pub fn myself() -> Result<Self, Errno> {
-        // SAFETY: pidfd_open touches no memory; the result is a new descriptor that nobody else owns.
-        unsafe {
-            let raw = Errno::result(libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0))?;
-            // A child keeps it under numbers it assigns itself.
-            super::fd::lift(OwnedFd::from_raw_fd(raw as i32)).map(Self)
-        }
+        Self::child(nix::unistd::getpid().as_raw())
     }
 
     /// A child of this process that was not waited for yet, so that its number cannot have gone to another.
     pub fn child(pid: i32) -> Result<Self, Errno> {
+        // A child of the launcher assigns low numbers itself.
+        super::fd::lift(Self::of(pid)?.0).map(Self)
+    }
+
+    fn of(pid: i32) -> Result<Self, Errno> {
         // SAFETY: pidfd_open touches no memory; the result is a new descriptor that nobody else owns.
         unsafe {
             let raw = Errno::result(libc::syscall(libc::SYS_pidfd_open, pid, 0))?;
-            super::fd::lift(OwnedFd::from_raw_fd(raw as i32)).map(Self)
+            Ok(Self(OwnedFd::from_raw_fd(raw as i32)))
         }
     }
 

@@ -21,6 +21,7 @@ pub fn cases() -> Vec<Case> {
         ("requests_about_other_tasks_change_nothing", requests_about_other_tasks_change_nothing),
         ("a_flood_of_requests_delays_no_limit", a_flood_of_requests_delays_no_limit),
         ("a_flood_of_starts_is_held_to_the_quota", a_flood_of_starts_is_held_to_the_quota),
+        ("a_start_that_hangs_takes_its_owners_share_and_a_stop_ends_it", a_start_that_hangs_is_its_owners_alone),
         ("descriptors_with_any_request_are_the_end_of_the_server", descriptors_with_any_request_are_fatal),
         ("a_message_of_another_version_or_kind_is_the_end_of_the_server", another_version_is_fatal),
         ("a_message_beyond_the_largest_is_the_end_of_the_server", a_huge_message_is_fatal),
@@ -138,6 +139,28 @@ fn a_flood_of_starts_is_held_to_the_quota() {
             client.send(&Request::Stop { task, grace_ms: 0 });
             client.ended(task);
         }
+        client.leave();
+    });
+    assert_eq!(played.code, 0);
+}
+
+/// A program that is read at a byte a second is not executed for hours. Two are started at once here, one of each owner; see the stage.
+fn a_start_that_hangs_is_its_owners_alone() {
+    let played = play(|client| {
+        let program = "/usr/bin/infocmp";
+        let file = std::fs::File::open(program).unwrap();
+        nix::fcntl::posix_fadvise(&file, 0, 0, nix::fcntl::PosixFadviseAdvice::POSIX_FADV_DONTNEED).unwrap();
+        let [hung, waits] = [(); 2].map(|()| client.start(&[program], |request| request.limits.io_read_bps = 1));
+        let others = client.start(&["true"], |request| request.owner = "bob".into());
+        client.started(others);
+        assert_eq!(client.ended(others).outcome.exit_code, Some(0));
+        let begun = Instant::now();
+        client.send(&Request::Stop { task: waits, grace_ms: 0 });
+        let why = client.refusal(waits).to_string();
+        assert!(why.contains("before it was started"), "{why}");
+        client.send(&Request::Stop { task: hung, grace_ms: 0 });
+        let why = client.refusal(hung).to_string();
+        assert!(why.contains("ETIMEDOUT") && begun.elapsed() < Duration::from_secs(10), "{why}: {:?}", begun.elapsed());
         client.leave();
     });
     assert_eq!(played.code, 0);

@@ -27,6 +27,11 @@ use crate::wire::{Ended, Event, StartRequest, Started};
 /// Once init is reaped the rest is a matter of microseconds; this is the most the loop stands still for one task.
 const SETTLE: Duration = Duration::from_millis(100);
 
+/// A start that was stopped is given this much more than its grace: a thousand times what it takes.
+const HUNG: Duration = Duration::from_secs(5);
+/// What could not be watched is looked at again after this.
+const AGAIN: Duration = Duration::from_secs(1);
+
 /// What a step brought forth.
 pub enum News {
     /// Nothing to tell.
@@ -98,9 +103,12 @@ impl Live {
         if self.is_slot { self.kill(Reason::Stopped, why, poller) } else { News::None }
     }
 
-    /// Whether it is a task whose sandbox is being built.
-    pub fn is_starting(&self) -> bool {
-        !self.is_slot && matches!(self.stage, Stage::Starting(_))
+    /// Whose task it is, while its command is not executed.
+    pub fn starting_for(&self) -> Option<&str> {
+        match &self.stage {
+            Stage::Starting(starting) if !self.is_slot => Some(starting.owner()),
+            _ => None,
+        }
     }
 
     /// Whether its end is still to be seen.
@@ -143,8 +151,11 @@ impl Live {
         }
         match &mut self.stage {
             Stage::Starting(_) if self.is_slot => self.discard("nobody came for it", poller),
-            Stage::Starting(_) => {
+            Stage::Starting(starting) => {
                 self.stop = Some(sooner(self.stop, grace, reason));
+                // Its command is executed in a moment, and then asked to end; unless it never is.
+                starting.give_up_within(grace.saturating_add(HUNG));
+                poller.set_deadline(self.serial, starting.deadline());
                 News::None
             }
             Stage::Running(watch) => match watch::stop(&mut watch.task, grace, reason) {
@@ -282,6 +293,10 @@ impl Live {
         };
         if let Err(error) = asked {
             complain(&format!("task {}: {error}", self.id));
+            // One that cannot be asked to end is not left to run.
+            if let Err(error) = watch::end_for(&mut watch.task, Reason::Stopped, format!("stopped: {error}")) {
+                complain(&format!("task {}: {error}", self.id));
+            }
         }
         poller.set_deadline(self.serial, Some(watch.deadline()));
         self.stage = Stage::Running(watch);
@@ -346,6 +361,7 @@ impl Live {
         let Task { mut placement, lease, .. } = *task;
         if !vanished {
             placement.tried = false;
+            poller.set_deadline(self.serial, Some(Instant::now() + AGAIN));
             self.stage = Stage::Lost(Box::new((placement, lease)));
             return News::Tell(event, Vec::new());
         }
@@ -392,8 +408,12 @@ impl Live {
     }
 
     /// At last: what did not die has died.
-    fn bury(&mut self, lost: Box<(Placement, Lease)>, poller: &mut Poller) -> News {
+    fn bury(&mut self, mut lost: Box<(Placement, Lease)>, poller: &mut Poller) -> News {
         if !lost.0.init_has_ended().unwrap_or(false) {
+            // Its end is told by its descriptor, if that could be had and is watched.
+            if self.watch_init(&mut lost.0, poller).is_err_and(|error| error.errno() != Errno::EEXIST) {
+                poller.set_deadline(self.serial, Some(Instant::now() + AGAIN));
+            }
             self.stage = Stage::Lost(lost);
             return News::None;
         }

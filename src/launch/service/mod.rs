@@ -55,7 +55,7 @@ use managed::Signs;
 use manager::Line;
 use outbox::Outbox;
 use phase::Phase;
-use poller::{AUDITOR, FIRST_TASK, MANAGER, Owner, Poller, SERVICE, TLS, Token, WARM};
+use poller::{AUDITOR, FIRST_TASK, MANAGER, Owner, Poller, SERVICE, STARTS, TLS, Token, WARM};
 use pool::Pool;
 use questions::Questions;
 use standing::Standing;
@@ -211,6 +211,7 @@ impl<'a> Service<'a> {
         // The first auditor, before the first request.
         self.auditor_is_due();
         loop {
+            self.flush()?;
             self.start_waiting();
             self.flush()?;
             self.tell_manager();
@@ -245,6 +246,7 @@ impl<'a> Service<'a> {
                     AUDITOR => self.auditor_is_due(),
                     MANAGER => self.sign_is_due(),
                     WARM => self.slots_are_due(),
+                    STARTS => {} // begun above, before each wait
                     task => self.with_task(task, |live, poller| live.step(None, poller)),
                 }
             }

@@ -15,8 +15,8 @@ use crate::sys::{epoll, fd};
 /// Events taken at once; more are taken in the next turn, so that no kind starves another.
 const BATCH: usize = 128;
 
-/// Whom a deadline belongs to: the service itself, its TLS files, its auditor, its manager, its sandboxes that are kept ready, or
-/// a task by its serial number.
+/// Whom a deadline belongs to: the service itself, its TLS files, its auditor, its manager, its sandboxes that are kept ready, starts
+/// that wait, or a task by its serial number.
 pub type Owner = u64;
 /// The service's own deadline.
 pub const SERVICE: Owner = 0;
@@ -28,6 +28,8 @@ pub const AUDITOR: Owner = 2;
 pub const MANAGER: Owner = 3;
 /// The deadline of sandboxes that are kept ready.
 pub const WARM: Owner = 4;
+/// At once, while there are more starts that have waited than are begun in one turn.
+pub const STARTS: Owner = 5;
 /// Serial numbers of tasks begin here.
 pub const FIRST_TASK: Owner = 16;
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 
 use super::live::Live;
+use super::poller::STARTS;
 use super::{Service, admit, complain};
 use crate::error::{StartError, SysError};
 use crate::launch::Starting;
@@ -17,6 +18,20 @@ use crate::wire::{self, Event, Packet, PacketError, Request, StartRequest};
 
 /// Requests taken in one turn, so that tasks are watched however fast requests come.
 const BATCH: usize = 32;
+
+/// The owners of the tasks that are being started. A start can hang, if its owner wants it to: on a program that is read at a byte a
+/// second. So there is a bound for all, because of the descriptors, and a smaller one for each, because of the others.
+struct Crowd<'a> {
+    most: usize,
+    owners: Vec<&'a str>,
+}
+
+impl Crowd<'_> {
+    fn has_room_for(&self, owner: &str) -> bool {
+        let share = (self.most / 4).max(1);
+        self.owners.len() < self.most && self.owners.iter().filter(|other| **other == owner).count() < share
+    }
+}
 
 impl Service<'_> {
     pub(super) fn read_requests(&mut self) {
@@ -48,7 +63,11 @@ impl Service<'_> {
             return self.server_is_lost("it sent descriptors, which no request has");
         }
         match packet.message {
-            Request::Start(request) => self.start(*request),
+            Request::Start(request) => {
+                // Whoever waits has been here longer.
+                self.start_waiting();
+                self.start(*request);
+            }
             Request::Stop { task, .. } if self.take_back(task) => {}
             Request::Stop { task, grace_ms } => {
                 let grace = Duration::from_millis(grace_ms);
@@ -91,17 +110,27 @@ impl Service<'_> {
         }
     }
 
-    /// Starts what has waited while too many others were being started.
+    /// Starts what has waited while too many others were being started, in the order of their coming; a bounded number, so that
+    /// tasks are watched meanwhile. While the server does not read, nothing is begun that it would have to be told of.
     pub(super) fn start_waiting(&mut self) {
-        while !self.waiting.is_empty() && !self.is_crowded() {
-            if let Some(request) = self.waiting.pop_front() {
-                self.start(request);
-            }
+        for _ in 0..BATCH {
+            let Some(request) = self.next_waiting().and_then(|at| self.waiting.remove(at)) else { break };
+            self.start(request);
         }
+        self.poller.set_deadline(STARTS, self.next_waiting().map(|_| Instant::now()));
+    }
+
+    /// The first that has waited long enough: one whose turn has come, or any when none is taken any more, to be refused.
+    fn next_waiting(&self) -> Option<usize> {
+        if self.waiting.is_empty() || !self.outbox.is_empty() {
+            return None;
+        }
+        let crowd = self.crowd();
+        self.waiting.iter().position(|request| !self.phase.admits() || crowd.has_room_for(&request.owner))
     }
 
     /// A stop of a task that has not begun: whether it was one.
-    fn take_back(&mut self, task: TaskId) -> bool {
+    pub(super) fn take_back(&mut self, task: TaskId) -> bool {
         let Some(at) = self.waiting.iter().position(|request| request.task == task) else { return false };
         self.waiting.remove(at);
         let error = refused(task, Errno::ECANCELED, "it was stopped before it was started".to_owned());
@@ -109,9 +138,9 @@ impl Service<'_> {
         true
     }
 
-    /// Whether as many tasks are being started as there are descriptors for.
-    fn is_crowded(&self) -> bool {
-        self.live.values().filter(|live| live.is_starting()).count() >= self.config.quota.starting
+    /// Who is being started just now.
+    fn crowd(&self) -> Crowd<'_> {
+        Crowd { most: self.config.quota.starting, owners: self.live.values().filter_map(Live::starting_for).collect() }
     }
 
     fn try_start(&mut self, request: StartRequest) -> Result<(), StartError> {
@@ -136,12 +165,12 @@ impl Service<'_> {
             return Err(refused(Errno::EAGAIN, format!("{most} tasks run, which is the most (quota.running)")));
         }
         let spec = admit::spec(request.clone(), self.config)?;
-        if let Some(serial) = waiting {
-            self.take_slot(serial, request, spec);
+        if !self.crowd().has_room_for(&request.owner) {
+            self.waiting.push_back(request);
             return Ok(());
         }
-        if self.is_crowded() {
-            self.waiting.push_back(request);
+        if let Some(serial) = waiting {
+            self.take_slot(serial, request, spec);
             return Ok(());
         }
         self.note_miss(&request);
@@ -185,4 +214,20 @@ impl Service<'_> {
 
 fn refused(task: TaskId, errno: Errno, hint: String) -> StartError {
     StartError::step("admit")(SysError::new("start", format!("task {task}"), errno).hint(hint))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn starts_that_hang_take_their_owners_share_and_no_more() {
+        let crowd = |owners: &[&'static str]| Crowd { most: 8, owners: owners.to_vec() };
+        assert!(crowd(&["a"]).has_room_for("a"));
+        assert!(!crowd(&["a", "a"]).has_room_for("a"), "a quarter of eight");
+        assert!(crowd(&["a", "a"]).has_room_for("b"));
+        assert!(!crowd(&["a", "a", "b", "b", "c", "c", "d", "d"]).has_room_for("e"));
+        let few = Crowd { most: 2, owners: vec!["a"] };
+        assert!(!few.has_room_for("a") && few.has_room_for("b"), "at least one each");
+    }
 }

@@ -72,7 +72,9 @@ impl Service<'_> {
         }
         if let Some(Instead { request, stop }) = instead {
             self.start(request);
-            if let Some((grace, reason)) = stop {
+            if let Some((grace, reason)) = stop
+                && !self.take_back(slot)
+            {
                 self.with_id(slot, |live, poller| live.stop(grace, reason, poller));
             }
         }
