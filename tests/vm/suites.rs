@@ -13,25 +13,23 @@ use serde_json::Value;
 use crate::case;
 use crate::machine::{Machine, Spec};
 
-/// The parts of the adversarial suite, by what the ids of their cases begin with.
-const ADVERSARIAL: [(&str, &[&str]); 3] = [
-    ("suites_processes_and_their_groups_are_contained_on_pure_v2", &["P", "S", "C"]),
-    ("suites_resources_and_output_are_bounded_on_pure_v2", &["R", "O", "X", "U"]),
-    ("suites_credentials_files_calls_and_the_network_are_contained_on_pure_v2", &["N", "F", "K", "W", "L"]),
+/// A part of the adversarial suite: what it is called on the way, its name, and what the ids of its cases begin with.
+const ADVERSARIAL: [(&str, &str, &[&str]); 4] = [
+    ("resources", "suites_resources_are_bounded_and_the_auditor_hears_on_pure_v2", &["R", "U"]),
+    ("processes", "suites_processes_and_their_groups_are_contained_on_pure_v2", &["P", "S", "C"]),
+    ("files", "suites_credentials_files_calls_and_the_network_are_contained_on_pure_v2", &["N", "F", "K", "W", "L"]),
+    ("output", "suites_output_ends_and_nothing_is_found_by_the_next_on_pure_v2", &["O", "X"]),
 ];
 
 pub fn cases() -> Vec<Trial> {
-    let adversarial = ADVERSARIAL.map(|(name, begins)| case(name, || part(name, &adversarial(&picked(begins)))));
-    let e2e = [
-        case("suites_the_sandbox_and_its_limits_hold_on_pure_v2", || {
-            part("suites_the_sandbox_and_its_limits_hold_on_pure_v2", &sandbox());
-        }),
-        case("suites_the_service_starts_streams_and_stops_on_pure_v2", || {
-            part("suites_the_service_starts_streams_and_stops_on_pure_v2", &service());
-        }),
-    ];
-    let named = case("suites_every_test_is_run_there_or_named_with_its_reason", named);
-    adversarial.into_iter().chain(e2e).chain([named]).collect()
+    let adversarial = |(label, name, begins): (&'static str, _, _)| {
+        case(name, move || part(label, || self::adversarial(&picked(begins))))
+    };
+    let mut cases = vec![case("suites_the_sandbox_and_its_limits_hold_on_pure_v2", || part("sandbox", sandbox))];
+    cases.extend(ADVERSARIAL.map(adversarial));
+    cases.push(case("suites_the_service_starts_streams_and_stops_on_pure_v2", || part("service", service)));
+    cases.push(case("suites_every_test_is_run_there_or_named_with_its_reason", named));
+    cases
 }
 
 /// The service there: started, streamed from, stopped, killed and watched; by what its tests begin with.
@@ -109,7 +107,7 @@ fn named() {
     }
     println!("    NOT RUN THERE: mutation arms: they show that the suite can fail, which is no matter of the host");
     for case in cases.iter().filter(|case| CASES_NOT_HERE.iter().all(|(id, _)| case != id)) {
-        let parts = ADVERSARIAL.iter().filter(|(_, begins)| begins.iter().any(|begins| case.starts_with(begins)));
+        let parts = ADVERSARIAL.iter().filter(|(_, _, begins)| begins.iter().any(|begins| case.starts_with(begins)));
         assert_eq!(parts.count(), 1, "{case} is in one part");
     }
 }
@@ -149,7 +147,8 @@ fn service() -> String {
 }
 
 /// A machine, and a command that must end well in it.
-fn part(name: &str, command: &str) {
+fn part(label: &str, command: impl Fn() -> String) {
+    let command = command();
     let begun = Instant::now();
     let mut machine = Machine::boot(Spec::default());
     // Pairs of network devices; no modules lie under /usr, where tasks would see a mount of them.
@@ -157,13 +156,14 @@ fn part(name: &str, command: &str) {
     machine.ok(&format!("modprobe -d {kernel} veth"));
     // As kernels from 6.7 on have it: filters of a size that the suite attaches need it.
     machine.ok("sysctl -q -w net.core.optmem_max=131072");
-    let code = machine.watch_within(&script(command), ENDS_WITHIN, |line| {
-        // What a case says on its way is in the table at the end too.
-        if !line.is_empty() && (!line.starts_with("  ") || line.contains("FAILED")) {
-            println!("    {name}, {:.0} s: {line}", begun.elapsed().as_secs_f64());
+    let code = machine.watch_within(&script(&command), ENDS_WITHIN, |line| {
+        // What a case says on its way is in the table at the end too, and so is how it ended.
+        let on_its_way = line.starts_with("  ") || line.ends_with(" ... ") || line == "ok";
+        if !line.is_empty() && (!on_its_way || line.contains("FAILED")) {
+            println!("    {label}, {:.0} s: {line}", begun.elapsed().as_secs_f64());
         }
     });
-    assert_eq!(code, 0, "{command}");
+    assert_eq!(code, 0, "{label}: {command}");
 }
 
 /// These cases of the adversarial suite, without their mutation arms. Its payloads are compiled here, where that is fast.
@@ -200,13 +200,19 @@ pub fn script(command: &str) -> String {
 pub fn program(name: &str) -> PathBuf {
     const NAMES: [&str; 3] = ["e2e", "adversarial", "container"];
     static BUILT: LazyLock<Vec<Value>> = LazyLock::new(|| {
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["test", "--quiet", "--no-run", "--message-format", "json"]);
-        cargo.args(NAMES.iter().flat_map(|name| ["--test", name])).current_dir(env!("CARGO_MANIFEST_DIR"));
-        let output = cargo.output().unwrap();
-        assert!(output.status.success(), "the tests do not build: {}", String::from_utf8_lossy(&output.stderr));
-        output.stdout.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect()
+        // A test of the library runs its example.
+        cargo(&["build", "--example", "library"]);
+        let tests = NAMES.iter().flat_map(|name| ["--test", name]);
+        let words: Vec<_> = ["test", "--no-run", "--message-format", "json"].into_iter().chain(tests).collect();
+        cargo(&words).split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect()
     });
     let mut ours = BUILT.iter().filter(|message| message["target"]["name"] == name);
     ours.find_map(|message| message["executable"].as_str().map(PathBuf::from)).expect("cargo says what it built")
+}
+
+fn cargo(words: &[&str]) -> Vec<u8> {
+    let mut cargo = Command::new(env!("CARGO"));
+    let output = cargo.args(words).arg("--quiet").current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
+    assert!(output.status.success(), "cargo {words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
 }
