@@ -69,20 +69,23 @@ fn main() -> std::process::ExitCode {
     let cases = all.len();
     let trials = all.into_iter().filter(|case| is_picked(case.id)).map(|case| case.trial(bench)).collect();
     let conclusion = libtest_mimic::run(&args, trials);
+    if args.list {
+        // Nothing was done that could have left something.
+        bench.close();
+        return conclusion.exit_code();
+    }
     let mut left: Vec<String> = before.settle(bench).err().into_iter().collect();
     harness::mutant::sweep(bench);
     left.extend(bench.close());
     for line in &left {
         eprintln!("the whole run: {line}");
     }
-    if !args.list {
-        let records = bench.records();
-        let report = Report { records: &records, cases, left: &left };
-        println!("{}", report.table());
-        match report.write() {
-            Ok(path) => println!("the report: {}", path.display()),
-            Err(why) => left.push(why),
-        }
+    let records = bench.records();
+    let report = Report { records: &records, cases, left: &left };
+    println!("{}", report.table());
+    match report.write() {
+        Ok(path) => println!("the report: {}", path.display()),
+        Err(why) => left.push(why),
     }
     if left.is_empty() { conclusion.exit_code() } else { std::process::ExitCode::FAILURE }
 }

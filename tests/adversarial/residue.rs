@@ -5,6 +5,7 @@ use std::time::Duration;
 use taskman::proto::task_manager as pb;
 
 use crate::harness::{Arm, Bench, Case, Control, Fail, broken};
+use crate::support::pace;
 use crate::support::rpc::{self, Tasks};
 use crate::support::scrape::{scrape, series};
 use crate::support::{HostDir, Server};
@@ -15,7 +16,7 @@ const SCRIPT: &str = include_str!("payloads/x_mark.pl");
 const PAIRS: usize = 1_000;
 /// Pairs that are under way at once.
 const LANES: usize = 4;
-/// Pairs of one lane in one go.
+/// Pairs of one lane in one go, at most.
 const BATCH: usize = 10;
 
 pub fn cases() -> Vec<Case> {
@@ -55,9 +56,10 @@ fn mark_directly(bench: &Bench) -> Result<String, Fail> {
 fn nothing_is_found(bench: &Bench, arm: Arm) -> Result<(), Fail> {
     let (server, _dir) = serve(bench, arm);
     let lanes = if arm == Arm::Contained { LANES } else { 1 };
+    let batch = pace::count(PAIRS).div_ceil(lanes).min(BATCH);
     let mut told = Vec::new();
     while told.len() < arm.trials(PAIRS, 2) {
-        told.extend(some_pairs(&server, lanes, told.len()));
+        told.extend(some_pairs(&server, lanes, batch, told.len()));
     }
     if arm == Arm::Contained {
         bench.tried(2 * told.len());
@@ -83,15 +85,15 @@ fn nothing_is_found(bench: &Bench, arm: Arm) -> Result<(), Fail> {
 /// What the first of a pair said, what the second found, and how both ended.
 type Told = (String, String, pb::TaskStatusResponse, pb::TaskStatusResponse);
 
-/// Some pairs in each of so many lanes.
-fn some_pairs(server: &Server, lanes: usize, first: usize) -> Vec<Told> {
+/// So many pairs in each of so many lanes.
+fn some_pairs(server: &Server, lanes: usize, batch: usize, first: usize) -> Vec<Told> {
     rpc::on(async {
         let client = rpc::connect(server, "client001").await;
         let lane = |lane: usize| {
             let mut client = client.clone();
             tokio::spawn(async move {
                 let mut told = Vec::new();
-                for pair in 0..BATCH {
+                for pair in 0..batch {
                     let word = format!("RESIDUE-{lane}-{}", first + pair);
                     let (marked, marker) = perl(&mut client, &["mark", &word]).await;
                     let (found, finder) = perl(&mut client, &["find"]).await;

@@ -6,7 +6,7 @@ use libtest_mimic::Trial;
 
 use crate::case;
 use crate::machine::{Machine, Spec};
-use crate::suites;
+use crate::suites::{PACE, program};
 
 /// Those that the layout of control groups could make a difference to, and those that show what is promised of every host.
 const CASES: [&str; 10] = [
@@ -28,7 +28,7 @@ pub fn cases() -> Vec<Trial> {
 
 fn contained() {
     let mut machine = Machine::boot(Spec::default());
-    let script = format!("{} --test-threads 1 {}", suites::program("container").display(), CASES.join(" "));
+    let script = format!("{PACE} {} --test-threads 1 {}", program("container").display(), CASES.join(" "));
     assert_eq!(machine.watch_within(&script, Duration::from_secs(900), |line| println!("    {line}")), 0);
     assert_eq!(machine.ok("ls -d /sys/fs/cgroup/taskman-* 2>/dev/null | wc -l"), "0\n", "nothing is left");
 }

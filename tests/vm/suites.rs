@@ -1,12 +1,10 @@
 //! The test programs that `scripts/test` runs on this host, run again where there is nothing but cgroup v2.
 //!
-//! Emulation is slow, and slower with every processor that has to be kept in step with another: so two machines of one
-//! processor each take one part of the work after the other.
+//! In parts, each a case with a machine of its own, so that the cases of `tests/vm` keep as many processors busy as there are.
 
-use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use libtest_mimic::Trial;
@@ -15,8 +13,23 @@ use serde_json::Value;
 use crate::case;
 use crate::machine::{Machine, Spec};
 
+/// A part of the adversarial suite: what it is called on the way, its name, and what the ids of its cases begin with.
+const ADVERSARIAL: [(&str, &str, &[&str]); 4] = [
+    ("resources", "suites_resources_are_bounded_and_the_auditor_hears_on_pure_v2", &["R", "U"]),
+    ("processes", "suites_processes_and_their_groups_are_contained_on_pure_v2", &["P", "S", "C"]),
+    ("files", "suites_credentials_files_calls_and_the_network_are_contained_on_pure_v2", &["N", "F", "K", "W", "L"]),
+    ("output", "suites_output_ends_and_nothing_is_found_by_the_next_on_pure_v2", &["O", "X"]),
+];
+
 pub fn cases() -> Vec<Trial> {
-    vec![case("suites_the_tests_of_this_host_pass_on_pure_v2", suites)]
+    let adversarial = |(label, name, begins): (&'static str, _, _)| {
+        case(name, move || part(label, || self::adversarial(&picked(begins))))
+    };
+    let mut cases = vec![case("suites_the_sandbox_and_its_limits_hold_on_pure_v2", || part("sandbox", sandbox))];
+    cases.extend(ADVERSARIAL.map(adversarial));
+    cases.push(case("suites_the_service_starts_streams_and_stops_on_pure_v2", || part("service", service)));
+    cases.push(case("suites_every_test_is_run_there_or_named_with_its_reason", named));
+    cases
 }
 
 /// The service there: started, streamed from, stopped, killed and watched; by what its tests begin with.
@@ -63,78 +76,110 @@ const NOT_HERE: [(&str, &str); 26] = [
 const BYTES: &str = "bytes between processes, or what a command prints; nothing of it is the host's layout";
 const TIME: &str = "the same starts and ends as in those that are run, for minutes";
 
+/// Cases of the adversarial suite that are not run there, and why.
+const CASES_NOT_HERE: [(&str, &str); 3] = [
+    ("C06", "its observer wants a processor of its own; tests/vm/limits.rs looks at 1,000 starts"),
+    ("K07", "this kernel has no such calls; tests/vm/x32.rs has one that does"),
+    ("R12", "it measures shares within a second, by a clock that stands still there; tests/vm/limits.rs takes ten"),
+];
+
 /// See tests/support/pace.rs: an emulated processor takes about twenty times as long.
-const PACE: &str = "TASKMAN_TEST_SLOW=20 TASKMAN_TEST_FEWER=100";
+pub const PACE: &str = "TASKMAN_TEST_SLOW=20 TASKMAN_TEST_FEWER=100";
 /// A part, on a host that is busy with other things.
 const ENDS_WITHIN: Duration = Duration::from_secs(45 * 60);
 
-fn suites() {
-    let parts = Mutex::new(parts());
-    let failed = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                let mut machine = Machine::boot(Spec { cpus: 1, ..Spec::default() });
-                // Pairs of network devices; no modules lie under /usr, where tasks would see a mount of them.
-                let kernel = concat!(env!("CARGO_MANIFEST_DIR"), "/target/vm/cloud");
-                machine.ok(&format!("modprobe -d {kernel} veth"));
-                // As kernels from 6.7 on have it: filters of a size that the suite attaches need it.
-                machine.ok("sysctl -q -w net.core.optmem_max=131072");
-                // The lock is held for as long as it takes to take one.
-                let next = || parts.lock().unwrap().pop_front();
-                while let Some((name, command)) = next() {
-                    let code = run(&mut machine, name, &command);
-                    if code != 0 {
-                        failed.lock().unwrap().push(format!("{name} ended with {code}"));
-                    }
-                }
-            });
-        }
-    });
-    assert_eq!(failed.into_inner().unwrap(), [""; 0]);
-}
-
-/// What is run: a name, and a command of the machine's shell.
-fn parts() -> VecDeque<(&'static str, String)> {
-    let (e2e, adversarial) = (program("e2e"), adversarial());
-    let listed = Command::new(&e2e).arg("--list").output().unwrap();
-    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+/// Names what is left out, and fails when a list has something in it that is not there, or leaves something out in silence.
+fn named() {
+    let tests = listed("e2e");
     println!();
     for (name, why) in NOT_HERE {
-        assert!(listed.lines().any(|test| test.starts_with(name)), "no test begins with {name}");
+        assert!(tests.iter().any(|test| test.starts_with(name)), "no test begins with {name}");
         println!("    NOT RUN THERE: {name}: {why}");
     }
     println!("    NOT RUN THERE: the rest of {}: {TIME}", modules().join(", "));
-    println!(
-        "    NOT RUN THERE: C06: its observer wants a processor of its own; tests/vm/limits.rs looks at 1,000 starts"
-    );
-    println!(
-        "    NOT RUN THERE: R12: it measures shares within a second, by a clock that stands still there; tests/vm/limits.rs takes ten"
-    );
+    for name in SERVICE {
+        assert!(tests.iter().any(|test| test.starts_with(name)), "no test begins with {name}");
+    }
+    let cases = listed("adversarial");
+    for (id, why) in CASES_NOT_HERE {
+        assert!(cases.iter().any(|case| case == id), "no case is {id}");
+        println!("    NOT RUN THERE: {id}: {why}");
+    }
     println!("    NOT RUN THERE: mutation arms: they show that the suite can fail, which is no matter of the host");
-    let skip = |names: &mut dyn Iterator<Item = &'static str>| names.map(|name| format!(" --skip {name}")).collect();
-    let not_here: String = skip(&mut NOT_HERE.iter().map(|(name, _)| *name));
-    let service: String = skip(&mut modules().into_iter());
-    // Two at a time, so that one that waits holds nothing up.
-    let e2e = format!("{} --test-threads 2{not_here}", e2e.display());
-    let adversarial = |letters: &str| format!("TASKMAN_ADV_CASES={letters} {adversarial}");
-    VecDeque::from([
-        ("adversarial 1", adversarial("P,S,C01,C02,C03,C04,C05,C07,C08")),
-        ("e2e sandbox", format!("{e2e}{service}")),
-        ("adversarial 2", adversarial("R0,R10,R11,R13,R14,R15,R16,R17,R18,R19,R2,X,O,U")),
-        ("adversarial 3", adversarial("N,F,K0,K10,K11,K13,K20,W,L")),
-        ("e2e service", format!("{e2e} {}", SERVICE.join(" "))),
-    ])
+    for case in cases.iter().filter(|case| CASES_NOT_HERE.iter().all(|(id, _)| case != id)) {
+        let parts = ADVERSARIAL.iter().filter(|(_, _, begins)| begins.iter().any(|begins| case.starts_with(begins)));
+        assert_eq!(parts.count(), 1, "{case} is in one part");
+    }
 }
 
-/// The adversarial suite without its mutation arms. Its payloads are compiled here, where that is fast.
-pub fn adversarial() -> String {
-    let program = program("adversarial");
-    let payloads = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/vm/payloads");
-    std::fs::remove_dir_all(&payloads).ok();
-    let compiled = Command::new(&program).env("TASKMAN_ADV_COMPILE", &payloads).status().unwrap();
-    assert!(compiled.success(), "the payloads of the adversarial suite do not compile");
-    format!("TASKMAN_ADV_ARMS=contained TASKMAN_ADV_PAYLOADS={} {}", payloads.display(), program.display())
+/// The names of the tests of this program, and the ids of the cases of the adversarial one.
+fn listed(name: &str) -> Vec<String> {
+    let listed = Command::new(program(name)).arg("--list").output().unwrap();
+    assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
+    let lines = String::from_utf8(listed.stdout).unwrap();
+    let tests = lines.lines().filter_map(|line| line.strip_suffix(": test"));
+    tests.map(|test| test.split(' ').next().unwrap_or_default().to_owned()).collect()
+}
+
+/// The cases that begin so, without those that are not run there, as the suite takes them.
+fn picked(begins: &[&str]) -> String {
+    let mut cases = listed("adversarial");
+    cases.retain(|case| begins.iter().any(|begins| case.starts_with(begins)));
+    cases.retain(|case| CASES_NOT_HERE.iter().all(|(id, _)| case != id));
+    cases.join(",")
+}
+
+fn skipping(names: impl Iterator<Item = &'static str>) -> String {
+    names.map(|name| format!(" --skip {name}")).collect()
+}
+
+/// Two at a time, so that one that waits holds nothing up.
+fn e2e() -> String {
+    format!("{} --test-threads 2{}", program("e2e").display(), skipping(NOT_HERE.iter().map(|(name, _)| *name)))
+}
+
+fn sandbox() -> String {
+    e2e() + &skipping(modules().into_iter())
+}
+
+fn service() -> String {
+    format!("{} {}", e2e(), SERVICE.join(" "))
+}
+
+/// A machine, and a command that must end well in it.
+fn part(label: &str, command: impl Fn() -> String) {
+    let command = command();
+    let begun = Instant::now();
+    let mut machine = Machine::boot(Spec::default());
+    // Pairs of network devices; no modules lie under /usr, where tasks would see a mount of them.
+    let kernel = concat!(env!("CARGO_MANIFEST_DIR"), "/target/vm/cloud");
+    machine.ok(&format!("modprobe -d {kernel} veth"));
+    // As kernels from 6.7 on have it: filters of a size that the suite attaches need it.
+    machine.ok("sysctl -q -w net.core.optmem_max=131072");
+    let code = machine.watch_within(&script(&command), ENDS_WITHIN, |line| {
+        // What a case says on its way is in the table at the end too, and so is how it ended.
+        let on_its_way = line.starts_with("  ") || line.ends_with(" ... ") || line == "ok";
+        if !line.is_empty() && (!on_its_way || line.contains("FAILED")) {
+            println!("    {label}, {:.0} s: {line}", begun.elapsed().as_secs_f64());
+        }
+    });
+    assert_eq!(code, 0, "{label}: {command}");
+}
+
+/// These cases of the adversarial suite, without their mutation arms. Its payloads are compiled here, where that is fast.
+pub fn adversarial(cases: &str) -> String {
+    static PAYLOADS: LazyLock<PathBuf> = LazyLock::new(|| {
+        let payloads = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/vm/payloads");
+        std::fs::remove_dir_all(&payloads).ok();
+        let compiled = Command::new(program("adversarial")).env("TASKMAN_ADV_COMPILE", &payloads).status().unwrap();
+        assert!(compiled.success(), "the payloads of the adversarial suite do not compile");
+        payloads
+    });
+    let (payloads, program) = (PAYLOADS.display(), program("adversarial"));
+    format!(
+        "TASKMAN_ADV_CASES={cases} TASKMAN_ADV_ARMS=contained TASKMAN_ADV_PAYLOADS={payloads} {}",
+        program.display()
+    )
 }
 
 /// Of the tests of the service.
@@ -151,25 +196,29 @@ pub fn script(command: &str) -> String {
     format!("ulimit -Hn 524288; export TMPDIR={scratch}; cd {tree} && {PACE} {command}")
 }
 
-fn run(machine: &mut Machine, name: &str, command: &str) -> i32 {
-    let begun = Instant::now();
-    let code = machine.watch_within(&script(command), ENDS_WITHIN, |line| {
-        // What a case says on its way is in the table at the end too.
-        if !line.is_empty() && (!line.starts_with("  ") || line.contains("FAILED")) {
-            println!("    {name}: {line}");
-        }
-    });
-    println!("    {name}: ended with {code} after {:.0} s", begun.elapsed().as_secs_f64());
-    code
-}
-
 /// The program of this test that a build right now makes or has made: the one that `cargo test` would run.
 pub fn program(name: &str) -> PathBuf {
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["test", "--quiet", "--no-run", "--message-format", "json", "--test", name]);
-    let output = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
-    assert!(output.status.success(), "{name} does not build: {}", String::from_utf8_lossy(&output.stderr));
-    let messages = output.stdout.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
-    let mut ours = messages.filter(|message: &Value| message["target"]["name"] == name);
+    const NAMES: [&str; 3] = ["e2e", "adversarial", "container"];
+    static BUILT: LazyLock<Vec<Value>> = LazyLock::new(|| {
+        // A test of the library runs its example.
+        cargo(&["build", "--example", "library"]);
+        let tests = NAMES.iter().flat_map(|name| ["--test", name]);
+        let words: Vec<_> = ["test", "--no-run", "--message-format", "json"].into_iter().chain(tests).collect();
+        cargo(&words).split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect()
+    });
+    let mut ours = BUILT.iter().filter(|message| message["target"]["name"] == name);
     ours.find_map(|message| message["executable"].as_str().map(PathBuf::from)).expect("cargo says what it built")
+}
+
+fn cargo(words: &[&str]) -> Vec<u8> {
+    let mut cargo = Command::new(env!("CARGO"));
+    // What the cargo that runs this test has set: crates with C in them would be built anew because of it.
+    let of_this_test =
+        |name: &str| name == "OUT_DIR" || ["CARGO_MANIFEST_", "CARGO_PKG_"].iter().any(|of| name.starts_with(of));
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(of_this_test)) {
+        cargo.env_remove(name);
+    }
+    let output = cargo.args(words).arg("--quiet").current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
+    assert!(output.status.success(), "cargo {words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
 }

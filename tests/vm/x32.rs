@@ -15,7 +15,7 @@ pub fn cases() -> Vec<Trial> {
 /// The suite skips this case where its control does not work, which is on a kernel without x32.
 fn refused() {
     let mut machine = Machine::boot(Spec { kernel: Kernel::Stock, append: "syscall.x32=y", ..Spec::default() });
-    let script = suites::script(&format!("TASKMAN_ADV_CASES=K07,K08,K09 {}", suites::adversarial()));
+    let script = suites::script(&suites::adversarial("K07,K08"));
     let (code, said) = machine.run_within(&script, Duration::from_secs(600));
     let line = said.lines().find(|line| line.starts_with("K07 ")).unwrap_or_default();
     assert!(code == 0 && line.contains("held"), "{code}: {line}\n{said}");

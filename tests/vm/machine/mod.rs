@@ -44,7 +44,7 @@ pub struct Spec {
 
 impl Default for Spec {
     fn default() -> Self {
-        Self { kernel: Kernel::Cloud, root: Root::Host, memory_mib: 3072, cpus: 2, append: "", disks: Vec::new() }
+        Self { kernel: Kernel::Cloud, root: Root::Host, memory_mib: 3072, cpus: 1, append: "", disks: Vec::new() }
     }
 }
 
