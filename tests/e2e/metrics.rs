@@ -240,9 +240,11 @@ fn an_escape_and_the_quarantine_that_follows_are_seen() {
     let group = cgroups::directory(process, "the unified hierarchy");
     std::fs::write(group.parent().unwrap().join("cgroup.procs"), process.pid.to_string()).unwrap();
     assert_eq!(server.ended(&task)["outcome"]["reason"], "containment");
-    let text = wait_until("the quarantine is seen", || {
+    // The health and the line of the journal that it comes from are counted one after the other.
+    let text = wait_until("the quarantine and its finding are seen", || {
         let text = scrape(&server);
-        text.contains("taskman_quarantined 1\n").then_some(text)
+        let both = ["taskman_quarantined 1\n", "taskman_containment_violations_total{kind=\"orphan_detected\"} 1\n"];
+        both.iter().all(|line| text.contains(line)).then_some(text)
     });
     let series_then = series(&text);
     let is = |name: &str, value: f64| assert_eq!(series_then.get(name), Some(&value), "{name} in\n{text}");
