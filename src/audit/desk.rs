@@ -2,7 +2,7 @@
 //!
 //! A question that needs a look at the disks is answered in two halves, so that the auditor can watch in between.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::auditor::{Auditor, log};
 use super::clean::{self, Extent};
@@ -181,23 +181,14 @@ impl Auditor {
 
     /// Ends what is left of this instance's tasks after their launcher has died, and writes down what does not end.
     pub fn end_instance(&mut self, patience: Duration) {
-        let until = Instant::now() + patience;
-        let dead = |swept: &cgroup::Swept| swept.error.is_none();
-        loop {
-            // Groups whose lock can be taken are nobody's any more; those of a server that came after us have their owner.
-            let swept = cgroup::sweep_of(&self.layout, &self.setup.instance);
-            if swept.iter().all(dead) {
-                return;
+        // Groups of a server that came after us have their owner, and are not taken.
+        let swept = cgroup::sweep_out(&self.layout, &self.setup.instance, patience);
+        let left = swept.iter().filter(|one| one.error.is_some()).count();
+        if left > 0 {
+            log(&format!("{left} groups of a dead launcher are not empty"));
+            if let Answer::Left(left) = Work::Look(Extent::QuickThings).run(&self.setup) {
+                self.report_things(Extent::QuickThings, &left);
             }
-            if Instant::now() >= until {
-                let left = swept.iter().filter(|one| !dead(one)).count();
-                log(&format!("{left} groups of a dead launcher are not empty"));
-                if let Answer::Left(left) = Work::Look(Extent::QuickThings).run(&self.setup) {
-                    self.report_things(Extent::QuickThings, &left);
-                }
-                return;
-            }
-            let _ = nix::poll::poll(&mut [], nix::poll::PollTimeout::from(50u8));
         }
     }
 }

@@ -23,6 +23,8 @@ use crate::sys::xattr;
 const NOTE: &std::ffi::CStr = c"trusted.taskman.v1";
 /// Processes that were told to die are given this long; every start of a task waits for it, and the next one tries again.
 const PATIENCE: Duration = Duration::from_millis(250);
+/// Milliseconds between two sweeps of the same instance.
+const AGAIN: u8 = 50;
 
 /// One leftover group.
 #[derive(Debug)]
@@ -35,22 +37,30 @@ pub struct Swept {
 
 /// Ends and removes the groups of dead instances. With nothing to do, it costs one listing of a directory.
 pub fn sweep(layout: &Layout) -> Vec<Swept> {
-    sweep_where(layout, |_| true)
+    names(layout, |_| true).filter_map(|name| sweep_one(layout, name)).collect()
 }
 
-/// The same, of one instance alone.
-pub fn sweep_of(layout: &Layout, instance: &str) -> Vec<Swept> {
-    sweep_where(layout, |name| name.instance == instance)
-}
-
-fn sweep_where(layout: &Layout, wanted: impl Fn(&GroupName) -> bool) -> Vec<Swept> {
-    if off(Defence::Sweep) {
-        return Vec::new();
+/// The same of one instance whose launcher is known to be dead, again and again until none of its groups is there or `patience`
+/// is over. A lock that is held then is no sign of life: a sandbox that was being built has all its launcher's files open, and
+/// lets go of them only when its own end has come.
+pub fn sweep_out(layout: &Layout, instance: &str, patience: Duration) -> Vec<Swept> {
+    let until = Instant::now() + patience;
+    loop {
+        let names: Vec<String> = names(layout, |name| name.instance == instance).collect();
+        let there = names.len();
+        let swept: Vec<Swept> = names.into_iter().filter_map(|name| sweep_one(layout, name)).collect();
+        let gone = swept.iter().filter(|one| one.error.is_none()).count();
+        if gone == there || Instant::now() >= until {
+            return swept;
+        }
+        let _ = nix::poll::poll(&mut [], AGAIN);
     }
-    let Ok(entries) = std::fs::read_dir(&layout.v2.dir) else { return Vec::new() };
-    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let names = names.filter(|name| GroupName::parse(name).is_some_and(|name| wanted(&name)));
-    names.filter_map(|name| sweep_one(layout, name)).collect()
+}
+
+fn names(layout: &Layout, wanted: impl Fn(&GroupName) -> bool) -> impl Iterator<Item = String> {
+    let entries = (!off(Defence::Sweep)).then(|| std::fs::read_dir(&layout.v2.dir).ok()).flatten();
+    let names = entries.into_iter().flatten().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    names.filter(move |name| GroupName::parse(name).is_some_and(|name| wanted(&name)))
 }
 
 /// Kills everything in a task's group at once; one that is gone has nothing in it.

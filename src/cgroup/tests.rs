@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollTimeout, poll};
 
 use super::*;
+use crate::place::GroupName;
 use crate::task::id::TaskId;
 use crate::task::limits::Limits;
 
@@ -276,6 +277,27 @@ fn a_sweep_takes_the_dead_and_leaves_the_living() {
         assert!(dir.join(living.name()).exists(), "{}", dir.display());
     }
     living.remove().unwrap();
+}
+
+#[test]
+fn what_a_dying_process_still_holds_is_swept_when_it_has_let_go() {
+    let scratch = Scratch::new();
+    let group = scratch.group("held");
+    let name = group.name().to_owned();
+    let instance = GroupName::parse(&name).unwrap().instance.to_owned();
+    let lets_go = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(300));
+        drop(group);
+    });
+    assert!(sweep(&scratch.layout).is_empty(), "it is held");
+    let swept = sweep_out(&scratch.layout, &instance, Duration::from_secs(10));
+    assert!(swept.len() == 1 && swept[0].name == name && swept[0].error.is_none(), "{swept:?}");
+    lets_go.join().unwrap();
+    assert!(scratch.dirs.iter().all(|dir| !dir.join(&name).exists()));
+    // One that nobody lets go of is given up.
+    let held = scratch.group("held");
+    assert!(sweep_out(&scratch.layout, &instance, Duration::from_millis(100)).is_empty());
+    held.remove().unwrap();
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! How fast this machine is. `TASKMAN_TEST_SLOW=20` says: twenty times slower than the usual one, as an emulated machine
 //! is. Then whatever must not be late has twenty times as long. `TASKMAN_TEST_FEWER=100` says: what is repeated to win a
-//! race is repeated a hundredth as often. What a task may use, and how long something must *not* happen, stay as they are.
+//! race is repeated a hundredth as often, and `TASKMAN_TEST_MORE=100` a hundred times as often. What a task may use, and how
+//! long something must *not* happen, stay as they are.
 #![allow(dead_code)] // each test program uses a part of it
 
 use std::sync::LazyLock;
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 static SLOW: LazyLock<u32> = LazyLock::new(|| number("TASKMAN_TEST_SLOW"));
 static FEWER: LazyLock<u32> = LazyLock::new(|| number("TASKMAN_TEST_FEWER"));
+static MORE: LazyLock<u32> = LazyLock::new(|| number("TASKMAN_TEST_MORE"));
 
 fn number(variable: &str) -> u32 {
     let Ok(text) = std::env::var(variable) else { return 1 };
@@ -29,7 +31,7 @@ pub fn term(usual: Duration) -> Duration {
 
 /// How often that is repeated here which is repeated `usual` times.
 pub fn count(usual: usize) -> usize {
-    usual.div_ceil(*FEWER as usize)
+    (usual * *MORE as usize).div_ceil(*FEWER as usize)
 }
 
 /// How many times slower than the usual machine this one is.

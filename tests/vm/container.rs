@@ -9,10 +9,7 @@ use crate::machine::{Machine, Spec};
 use crate::suites::{PACE, program};
 
 /// Those that the layout of control groups could make a difference to, and those that show what is promised of every host.
-///
-/// Not among them: a server that is killed with its container. There it did not come to its end in two of four runs, for a reason that is
-/// not known; tests/container has it on the host, and tests/vm/unit.rs kills the service on pure version 2.
-const CASES: [&str; 9] = [
+const CASES: [&str; 10] = [
     "the_doctor_passes_with_the_shipped_options_and_says_what_a_container_takes",
     "a_task_is_proven_contained_and_its_groups_are_below_the_containers",
     "the_containers_memory_limit_holds_for_its_tasks_and_kills_them_first",
@@ -22,6 +19,7 @@ const CASES: [&str; 9] = [
     "the_task_inside_has_no_more_than_one_on_the_host",
     "each_limit_of_a_task_holds_inside",
     "the_server_starts_streams_and_stops_tasks",
+    "a_server_that_was_killed_with_its_container_leaves_nothing_and_starts_again",
 ];
 
 pub fn cases() -> Vec<Trial> {
@@ -29,9 +27,6 @@ pub fn cases() -> Vec<Trial> {
 }
 
 fn contained() {
-    println!(
-        "\n    NOT RUN THERE: a_server_that_was_killed_with_its_container: it does not always end, and why is not known"
-    );
     let mut machine = Machine::boot(Spec::default());
     let script = format!("{PACE} {} --test-threads 1 {}", program("container").display(), CASES.join(" "));
     assert_eq!(machine.watch_within(&script, Duration::from_secs(900), |line| println!("    {line}")), 0);

@@ -14,7 +14,15 @@ printf 'uid_range = "{UIDS}"\n[audit]\nscan = "60s"\n' >/tmp/server.toml
 taskman-server --dev --config /tmp/server.toml --state-dir /tmp/state >/tmp/log 2>&1 & server=$!
 export TASKMAN_CERTS=/tmp/state/certs
 admin() {{ taskman "$@" --user-id admin; }}
-until admin health >/dev/null 2>&1; do kill -0 $server || {{ cat /tmp/log >&2; exit 1; }}; sleep 0.05; done
+# Again and again until it succeeds. What it said last, and what the server said, are told when it never does.
+within() {{
+  end=$(($(date +%s) + 120))
+  until "$@" >/tmp/last 2>&1; do
+    [ $(date +%s) -lt $end ] || {{ echo "never: $*"; cat /tmp/last /tmp/log; ps -eo pid,ppid,stat,user,args; exit 1; }} >&2
+    sleep 0.05
+  done
+}}
+within admin health
 export TASKMAN_USER_ID=client001
 {then}
 kill -TERM $server
@@ -82,11 +90,11 @@ fn a_server_that_was_killed_with_its_container_leaves_nothing_and_starts_again()
 taskman start -- sleep 600 >/dev/null
 kill -KILL $server
 wait $server || true
-until flock -n /tmp/state true; do sleep 0.05; done # its other half has seen it, and is gone
+within flock -n /tmp/state true # its other half has seen it, and is gone
 taskman-server --dev --config /tmp/server.toml --state-dir /tmp/state >>/tmp/log 2>&1 & server=$!
-until admin health >/dev/null 2>&1; do kill -0 $server || { cat /tmp/log >&2; exit 1; }; sleep 0.05; done
+within admin health
 taskman list --all --output json 2>/dev/null | tr ',' '\n' | grep -c server_lost || true
-until admin health --verify-clean >/dev/null; do sleep 0.1; done
+within admin health --verify-clean
 echo clean
 taskman start --follow -- echo again
 "#,
