@@ -43,8 +43,9 @@ fn main() -> std::process::ExitCode {
         return guest::main(words);
     }
     let mut args = Arguments::from_args();
-    // A machine has one processor, because emulated ones that are kept in step are slow; so two take a small host.
-    args.test_threads.get_or_insert(2);
+    // A machine has one processor, because emulated ones that are kept in step are slow; so two take a small host, and a third what
+    // they leave while they wait.
+    args.test_threads.get_or_insert(3);
     let cases = [
         suites::cases(),
         limits::cases(),

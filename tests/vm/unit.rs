@@ -263,7 +263,11 @@ fn reboot() {
     let running = host.task("running");
     host.ok("TASKMAN_USER_ID=admin taskman health --quarantine --reason 'a drill'");
     assert!(host.logged("taskman", "no tasks are taken").iter().all(|(level, _)| level == "4"));
+    let boot = "ps -o comm= 1; cat /proc/sys/kernel/random/boot_id";
+    let before = host.ok(boot);
     host.0.reboot();
+    let after = host.ok(boot);
+    assert!(before.starts_with("systemd\n") && after.starts_with("systemd\n") && before != after, "{before}{after}");
     host.ok("mounts >/run/mounts");
     host.until(Duration::from_secs(60), "[[ $(show ActiveState) == active ]]");
     assert_eq!(host.ok(&format!("taskman stream {done}")), "kept\n");
