@@ -84,7 +84,9 @@ fn a_stop_while_it_waits_takes_it_back() {
     let played = play(|client| {
         let begun = [(); 2].map(|()| client.start(&["sleep", "600"], |_| {}));
         let waits = client.start(&["sleep", "600"], |_| {});
+        client.send(&Request::Signal { seq: 1, task: waits, number: 15 });
         client.send(&Request::Stop { task: waits, grace_ms: 1000 });
+        assert_eq!(client.signalled(1).unwrap().errno(), Errno::EAGAIN, "it has not ended");
         let why = client.refusal(waits).to_string();
         assert!(why.contains("stopped before it was started"), "{why}");
         for task in begun {

@@ -74,9 +74,7 @@ impl Service<'_> {
                 self.with_id(task, |live, poller| live.stop(grace, Reason::Stopped, poller));
             }
             Request::Signal { seq, task, number } => {
-                let gone = || SysError::new("signal", format!("task {task}"), Errno::ESRCH).hint("it has ended");
-                let live = self.ids.get(&task).and_then(|serial| self.live.get(serial));
-                let error = live.map_or_else(|| Err(gone()), |live| live.signal(number)).err();
+                let error = self.signal(task, number).err();
                 self.tell(Event::Signalled { seq, error }, Vec::new());
             }
             Request::OutputLimit { task } => self.with_id(task, |live, poller| {
@@ -136,6 +134,15 @@ impl Service<'_> {
         let error = refused(task, Errno::ECANCELED, "it was stopped before it was started".to_owned());
         self.tell(Event::StartFailed { task, error }, Vec::new());
         true
+    }
+
+    fn signal(&self, task: TaskId, number: i32) -> Result<(), SysError> {
+        let no = |errno, hint| Err(SysError::new("signal", format!("task {task}"), errno).hint(hint));
+        match self.ids.get(&task).and_then(|serial| self.live.get(serial)) {
+            Some(live) if live.starting_for().is_none() => live.signal(number),
+            None if self.waiting.iter().all(|request| request.task != task) => no(Errno::ESRCH, "it has ended"),
+            _ => no(Errno::EAGAIN, "it is being started; try again"),
+        }
     }
 
     /// Who is being started just now.
