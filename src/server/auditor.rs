@@ -40,5 +40,7 @@ fn detach() -> Result<(), SysError> {
     chdir("/").on("chdir", "/")?;
     umask(Mode::from_bits_truncate(0o077));
     // Whoever forks most must not keep the auditor from being heard.
-    scheduling::prefer().on("setpriority", "auditor")
+    scheduling::prefer().on("setpriority", "auditor")?;
+    scheduling::prefer_session();
+    Ok(())
 }

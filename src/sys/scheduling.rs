@@ -35,6 +35,13 @@ pub fn prefer() -> Result<(), Errno> {
     }
 }
 
+/// The same for the session that this process leads. Where the kernel shares time out among sessions (autogroup), a nice value
+/// counts only beside others of the same session: without this, four shells that execute programs kept a process of nice -10
+/// waiting for up to two seconds. A host without it, or one that does not grant it, is as it was.
+pub fn prefer_session() {
+    let _ = std::fs::write("/proc/self/autogroup", "-10");
+}
+
 /// Leaves the real-time io class.
 pub fn leave_io_real_time() -> Result<(), Errno> {
     const WHO_PROCESS: libc::c_int = 1;

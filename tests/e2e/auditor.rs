@@ -127,6 +127,22 @@ fn the_auditor_has_no_descriptor_of_the_launchers() {
     assert_eq!(auditor.read("comm").trim(), "taskman-auditor");
 }
 
+/// Measured, a storm of programs in one task kept it waiting for two seconds without this, and it was given up as lost.
+#[test]
+fn the_auditor_runs_before_tasks_whether_or_not_time_is_shared_out_among_sessions() {
+    let server = server(1_942_007_000);
+    let auditor = server.auditor();
+    let stat = std::fs::read_to_string(auditor.path("stat")).unwrap();
+    let nice = stat.rsplit(") ").next().unwrap().split(' ').nth(16);
+    assert_eq!(nice, Some("-10"), "{stat}");
+    match std::fs::read_to_string(auditor.path("autogroup")) {
+        Ok(group) => assert!(group.trim_end().ends_with("nice -10"), "{group}"),
+        Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "a kernel without such groups"),
+    }
+    let session = stat.rsplit(") ").next().unwrap().split(' ').nth(3);
+    assert_eq!(session, Some(auditor.pid.to_string().as_str()), "a session of its own: nobody else is preferred");
+}
+
 #[test]
 fn a_tasks_group_names_its_server_and_its_owner() {
     let server = server(1_942_006_000);
