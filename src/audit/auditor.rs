@@ -26,6 +26,8 @@ use crate::wire;
 pub const BEAT: Duration = Duration::from_millis(500);
 /// Between the first and the second look.
 const SECOND_LOOK: Duration = Duration::from_millis(2);
+/// A child that has not run yet is looked at again and again for as long: its parent may be kept from finishing it.
+const BIRTH: Duration = Duration::from_secs(1);
 /// Incidents that are looked through for what was written down already.
 const REMEMBERED: usize = 1000;
 
@@ -61,6 +63,7 @@ impl std::fmt::Display for Source {
 
 /// A process that looked wrong once.
 pub(super) struct Suspect {
+    since: Instant,
     due: Instant,
     facts: Facts,
     fault: Fault,
@@ -173,9 +176,10 @@ impl Auditor {
             }
             Verdict::Fault(fault) if self.is_reported(&facts, &fault) => {}
             Verdict::Fault(fault) => {
-                let due = Instant::now() + SECOND_LOOK;
+                let since = Instant::now();
+                let due = since + SECOND_LOOK;
                 let certain = *source != Source::Scan && self.is_outside_for_certain(&facts, &fault);
-                self.suspects.push(Suspect { due, facts, fault, source: source.clone(), certain });
+                self.suspects.push(Suspect { since, due, facts, fault, source: source.clone(), certain });
             }
         }
     }
@@ -240,8 +244,12 @@ impl Auditor {
         if self.is_reported(&suspect.facts, &suspect.fault) {
             return;
         }
+        let has_run = facts::has_run(name.0);
         let process = Process::look(name.0).filter(|process| process.facts.start_time == name.1);
         match process.as_ref().map(|process| self.judge_now(&process.facts)) {
+            Some(Verdict::Fault(_)) if !has_run && suspect.since.elapsed() < BIRTH => {
+                self.suspects.push(Suspect { due: Instant::now() + SECOND_LOOK, ..suspect });
+            }
             Some(Verdict::Fault(fault)) => {
                 if let Some(process) = process {
                     self.reported.insert(name, fault.proven);

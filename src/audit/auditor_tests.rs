@@ -134,7 +134,7 @@ fn a_process_that_is_gone_is_told_of_once_however_often_it_was_suspected() {
     };
     let suspected = |auditor: &mut Auditor, source: Source| {
         let (due, facts, fault) = (Instant::now(), facts.clone(), fault.clone());
-        auditor.suspects.push(Suspect { due, facts, fault, source, certain: true });
+        auditor.suspects.push(Suspect { since: due, due, facts, fault, source, certain: true });
     };
     suspected(&mut auditor, Source::Uid);
     auditor.look_again();

@@ -4,12 +4,15 @@
 
 use std::time::Duration;
 
+use nix::errno::Errno;
+
 use super::auditor::{Auditor, log};
 use super::clean::{self, Extent};
 use super::recover;
 use crate::certs::name;
 use crate::cgroup;
 use crate::containment::{Answer, Audited, Entry, Query, Reason, Setup, Summary, stated_reason};
+use crate::error::SysError;
 
 /// The most findings that are told at once.
 const MOST: u32 = 1000;
@@ -181,9 +184,10 @@ impl Auditor {
 
     /// Ends what is left of this instance's tasks after their launcher has died, and writes down what does not end.
     pub fn end_instance(&mut self, patience: Duration) {
-        // Groups of a server that came after us have their owner, and are not taken.
         let swept = cgroup::sweep_out(&self.layout, &self.setup.instance, patience);
-        let left = swept.iter().filter(|one| one.error.is_some()).count();
+        // Those that are held are of a server that came after us.
+        let is_left = |error: &SysError| error.errno() != Errno::EWOULDBLOCK;
+        let left = swept.iter().filter(|one| one.error.as_ref().is_some_and(is_left)).count();
         if left > 0 {
             log(&format!("{left} groups of a dead launcher are not empty"));
             if let Answer::Left(left) = Work::Look(Extent::QuickThings).run(&self.setup) {

@@ -90,6 +90,7 @@ impl Runner {
             Side::Child => {
                 // What nobody waits for any more need not be found out; and it is in no hurry.
                 let _ = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);
+                let _ = nix::unistd::setsid(); // the auditor's own session is a preferred one
                 let _ = crate::sys::scheduling::give_up_priority();
                 let answer = work.run(setup);
                 let sent = match wire::send(there.as_fd(), &answer, &[]) {

@@ -17,7 +17,7 @@ use crate::place::GroupName;
 use crate::sys::connector::{Connector, ProcEvent};
 
 /// Taken at once, so that beats and second looks come in between.
-const BATCH: usize = 1024;
+pub const BATCH: usize = 1024;
 
 /// What the kernel tells here, of the two. In a container it tells of writes and not of processes.
 #[derive(Default)]
@@ -53,7 +53,10 @@ impl Events {
             ProcEvent::Uid(pid) => Hint { pid, source: Source::Uid },
             ProcEvent::Fork(pid) => Hint { pid, source: Source::Fork },
         };
-        Ok(events.into_iter().map(hint).collect())
+        // Those that came last are likeliest to be there still. A change of uid is always looked at, and comes first.
+        let mut hints: Vec<Hint> = events.into_iter().rev().map(hint).collect();
+        hints.sort_by_key(|hint| matches!(hint.source, Source::Exec | Source::Fork));
+        Ok(hints)
     }
 
     /// Processes that stand in a group to which someone has just written.

@@ -161,6 +161,19 @@ pub fn parent(pid: i32) -> Option<i32> {
     text.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
 }
 
+/// Whether each thread of a process has had the processor. The kernel shows a child before it has put it into its parent's groups, and
+/// does not let it run until then: what had run *before* its groups were read is where they say. A kernel that does not count is
+/// taken to have let it run.
+pub fn has_run(pid: i32) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return true };
+    threads.flatten().filter_map(|thread| text(thread.path().join("schedstat").to_str()?)).all(|counts| ran(&counts))
+}
+
+/// Nanoseconds on the processor come first.
+fn ran(schedstat: &str) -> bool {
+    schedstat.split(' ').next() != Some("0")
+}
+
 /// Every process of the host.
 pub fn pids() -> Vec<i32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
@@ -192,6 +205,20 @@ fn parse_stat(text: &str) -> Option<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// On one processor, a real-time process that does not sleep keeps its child from running.
+    #[test]
+    #[allow(clippy::disallowed_methods)] // a process to look at
+    fn a_child_that_has_not_run_yet_is_told_from_one_that_has() {
+        let script = "sleep 10 & read -r before </proc/$!/schedstat; sleep 0.2; read -r after </proc/$!/schedstat; kill $!; echo \"$before\"; echo \"$after\"";
+        let said =
+            std::process::Command::new("chrt").args(["-f", "1", "taskset", "-c", "0", "sh", "-c", script]).output();
+        let said = said.unwrap();
+        let text = String::from_utf8(said.stdout).unwrap();
+        let told: Vec<bool> = text.lines().map(ran).collect();
+        assert_eq!(told, [false, true], "{text}{}", String::from_utf8_lossy(&said.stderr));
+        assert!(has_run(std::process::id() as i32) && has_run(i32::MAX));
+    }
 
     #[test]
     fn this_process_is_seen_as_it_is() {

@@ -4,12 +4,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::time::{ClockId, clock_gettime};
 
 use super::auditor::{Auditor, Source, log};
 use super::clean::Extent;
 use super::desk::{Begun, Pending, Work};
 use super::errand::{Errand, Errands};
-use super::events::{Events, Hint, Overrun};
+use super::events::{BATCH, Events, Hint, Overrun};
 use super::facts::Facts;
 use crate::containment::{Answer, FromAuditor, Query, Setup, ToAuditor};
 use crate::fault;
@@ -20,12 +21,14 @@ use crate::wire::{self, PacketError};
 const EXECS: f64 = 150.0;
 /// The same of forked processes, of which the kernel tells only a few.
 const FORKS: f64 = 50.0;
-/// A scan that was asked for comes no sooner than this after the last one, nor before so many times have passed as that one took: with
-/// the looks above, a storm of processes costs less than a tenth of a processor.
+/// A scan that was asked for comes no sooner than this after the last one.
 const APART: Duration = Duration::from_secs(1);
+/// One for programs that were too many to look at comes only after so many times what the last one took, and this at most: with
+/// the looks above, a storm of processes costs less than a tenth of a processor.
 const REST: u32 = 30;
-/// In a storm, milliseconds between two looks at what the kernel tells: to be woken for each program costs more than to look at it.
-const TOGETHER: u8 = 10;
+const LONGEST_REST: Duration = Duration::from_secs(3);
+/// In a storm, the time between two looks at what the kernel tells of processes: to be woken for each costs more than to look at it.
+const TOGETHER: Duration = Duration::from_millis(5);
 /// Where the kernel tells of no processes, as in a container, a scan comes at least this often.
 const WITHOUT_EVENTS: Duration = Duration::from_secs(1);
 /// Every so many scans, what is not a process is looked for too; and every so many, files on disks.
@@ -82,7 +85,10 @@ struct Loop {
     every: Duration,
     next_scan: Instant,
     last_scan: Instant,
+    /// Of the processor's time.
     scan_took: Duration,
+    /// The last batch of events was as large as one may be.
+    is_behind: bool,
     scans: u64,
     errands: Errands,
     execs: Allowance,
@@ -127,6 +133,7 @@ impl Loop {
             next_scan: now,
             last_scan: now,
             scan_took: Duration::ZERO,
+            is_behind: false,
             scans: 0,
             errands: Errands::default(),
             execs: Allowance::of(EXECS),
@@ -158,19 +165,25 @@ impl Loop {
     }
 
     fn wait(&mut self) {
-        if self.execs.is_spent() {
-            let mut socket = self.auditor.socket().map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN));
-            let _ = poll(socket.as_mut_slice(), TOGETHER);
+        // Not while there is more than can be taken at once.
+        if self.execs.is_spent() && !self.is_behind {
+            self.wait_for(TOGETHER, false);
         }
+        self.wait_for(Duration::MAX, true);
+    }
+
+    /// Until something is due or has come, or for as long as this; for news of `processes` or not.
+    fn wait_for(&self, most: Duration, processes: bool) {
         let due = [Some(self.auditor.next_beat()), Some(self.next_scan), self.auditor.next_look()];
         let wait =
             due.into_iter().flatten().min().map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()));
         // Rounded up: a moment early would find nothing due and turn round at once.
-        let timeout = PollTimeout::try_from(wait + Duration::from_millis(1)).unwrap_or(PollTimeout::ZERO);
+        let timeout = PollTimeout::try_from(wait.min(most) + Duration::from_millis(1)).unwrap_or(PollTimeout::ZERO);
         let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(4);
         fds.extend(self.auditor.socket().map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN)));
-        let Events { processes, writes } = &self.events;
-        fds.extend(processes.as_ref().map(|events| PollFd::new(events.as_fd(), PollFlags::POLLIN)));
+        let told = self.events.processes.as_ref().filter(|_| processes);
+        fds.extend(told.map(|events| PollFd::new(events.as_fd(), PollFlags::POLLIN)));
+        let writes = &self.events.writes;
         fds.extend(writes.as_ref().map(|events| PollFd::new(events.as_fd(), PollFlags::POLLIN)));
         fds.extend(self.errands.socket().map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN)));
         let _ = poll(&mut fds, timeout);
@@ -230,6 +243,7 @@ impl Loop {
             match hints {
                 // A thousand programs executed at once take longer to look at than the launcher waits for a beat.
                 Ok(hints) => {
+                    self.is_behind = hints.len() >= BATCH;
                     for hint in &hints {
                         self.heed(hint);
                         self.auditor.beat();
@@ -247,7 +261,9 @@ impl Loop {
     fn heed(&mut self, hint: &Hint) {
         self.auditor.done.events += 1;
         match hint.source {
-            Source::Exec if !self.execs.take() => return self.scan_soon(),
+            Source::Exec if !self.execs.take() => {
+                return self.scan_after(APART.max((self.scan_took * REST).min(LONGEST_REST)));
+            }
             Source::Fork if !self.forks.take() => return,
             _ => {}
         }
@@ -255,14 +271,17 @@ impl Loop {
     }
 
     fn scan_soon(&mut self) {
-        let rest = APART.max(self.scan_took * REST);
+        self.scan_after(APART);
+    }
+
+    fn scan_after(&mut self, rest: Duration) {
         self.next_scan = self.next_scan.min(self.last_scan + rest).max(Instant::now());
     }
 
     fn scan(&mut self) {
-        let begun = Instant::now();
+        let begun = spent();
         self.auditor.scan();
-        self.scan_took = begun.elapsed();
+        self.scan_took = spent().saturating_sub(begun);
         self.scans += 1;
         // Scans that stand in for events are no reason to look at everything else as often.
         let pace = (self.auditor.setup.scan_ms / (self.every.as_millis() as u64).max(1)).max(1);
@@ -279,4 +298,9 @@ impl Loop {
         self.auditor.end_instance(LAST);
         0
     }
+}
+
+/// What this process has had of the processor so far.
+fn spent() -> Duration {
+    clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }

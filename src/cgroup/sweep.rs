@@ -42,19 +42,27 @@ pub fn sweep(layout: &Layout) -> Vec<Swept> {
 
 /// The same of one instance whose launcher is known to be dead, again and again until none of its groups is there or `patience`
 /// is over. A lock that is held then is no sign of life: a sandbox that was being built has all its launcher's files open, and
-/// lets go of them only when its own end has come.
+/// lets go of them only when its own end has come. One that is never let go of is told with EWOULDBLOCK, and not touched.
 pub fn sweep_out(layout: &Layout, instance: &str, patience: Duration) -> Vec<Swept> {
     let until = Instant::now() + patience;
     loop {
         let names: Vec<String> = names(layout, |name| name.instance == instance).collect();
-        let there = names.len();
-        let swept: Vec<Swept> = names.into_iter().filter_map(|name| sweep_one(layout, name)).collect();
-        let gone = swept.iter().filter(|one| one.error.is_none()).count();
-        if gone == there || Instant::now() >= until {
+        // All at once, so that they die at the same time.
+        for dead in names.iter().filter_map(|name| Dead::take(&layout.v2.dir.join(name))) {
+            let _ = dead.kill(); // told below
+        }
+        let one = |name: String| sweep_one(layout, name.clone()).unwrap_or_else(|| held(name));
+        let swept: Vec<Swept> = names.into_iter().map(one).collect();
+        if swept.iter().all(|one| one.error.is_none()) || Instant::now() >= until {
             return swept;
         }
         let _ = nix::poll::poll(&mut [], AGAIN);
     }
+}
+
+fn held(name: String) -> Swept {
+    let error = SysError::new("flock", name.clone(), Errno::EWOULDBLOCK);
+    Swept { name, error: Some(error.hint("a process that is not in it still has it open")) }
 }
 
 fn names(layout: &Layout, wanted: impl Fn(&GroupName) -> bool) -> impl Iterator<Item = String> {

@@ -23,7 +23,7 @@ pub async fn signal(
     match registry.link.signal(live.id, number).await {
         None => Ok(pb::SignalTaskResponse {}.into()),
         Some(error) if error.errno == libc::ESRCH => Err(has_ended()),
-        Some(error) if error.errno == libc::EAGAIN => {
+        Some(error) if error.errno == libc::EALREADY => {
             Err(ApiError::Precondition("the task is being started; try again".to_owned()))
         }
         Some(error) => Err(error.into()),

@@ -86,7 +86,7 @@ fn a_stop_while_it_waits_takes_it_back() {
         let waits = client.start(&["sleep", "600"], |_| {});
         client.send(&Request::Signal { seq: 1, task: waits, number: 15 });
         client.send(&Request::Stop { task: waits, grace_ms: 1000 });
-        assert_eq!(client.signalled(1).unwrap().errno(), Errno::EAGAIN, "it has not ended");
+        assert_eq!(client.signalled(1).unwrap().errno(), Errno::EALREADY, "it has not ended");
         let why = client.refusal(waits).to_string();
         assert!(why.contains("stopped before it was started"), "{why}");
         for task in begun {

@@ -177,13 +177,13 @@ impl<'a> Service<'a> {
         let mut outbox = Outbox::default();
         let (fds, marks) = tls::Files::open(&config.tls)?.into_parts();
         outbox.push(Event::TlsFiles, fds);
-        // Once, and not at each start: it looks at every task that lives. The lock of the state directory is ours, so whoever made
-        // groups of our name is dead.
-        launcher.sweep();
+        // The lock of the state directory is ours, so whoever made groups of our name is dead.
         let left = launcher.succeed(SUCCESSION);
         if left > 0 {
             complain(&format!("{left} tasks of an earlier server do not die; see taskman health --verify-clean"));
         }
+        // Once, and not at each start: it looks at every task that lives.
+        launcher.sweep();
         let setup = audited::setup(launcher, config)?;
         let standing = Standing::open(&setup.state_dir)?;
         let program = fd::lift(program).on("fcntl", "the auditor's program")?;

@@ -138,11 +138,12 @@ impl Service<'_> {
 
     fn signal(&self, task: TaskId, number: i32) -> Result<(), SysError> {
         let no = |errno, hint| Err(SysError::new("signal", format!("task {task}"), errno).hint(hint));
-        match self.ids.get(&task).and_then(|serial| self.live.get(serial)) {
-            Some(live) if live.starting_for().is_none() => live.signal(number),
-            None if self.waiting.iter().all(|request| request.task != task) => no(Errno::ESRCH, "it has ended"),
-            _ => no(Errno::EAGAIN, "it is being started; try again"),
+        let live = self.ids.get(&task).and_then(|serial| self.live.get(serial));
+        let waits = self.waiting.iter().any(|request| request.task == task);
+        if waits || live.is_some_and(|live| live.starting_for().is_some() || live.instead.is_some()) {
+            return no(Errno::EALREADY, "it is being started; try again");
         }
+        live.map_or_else(|| no(Errno::ESRCH, "it has ended"), |live| live.signal(number))
     }
 
     /// Who is being started just now.

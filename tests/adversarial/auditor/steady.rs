@@ -6,8 +6,7 @@ use taskman::proto::task_manager as pb;
 
 use super::{findings, health, incidents, serve};
 use crate::harness::{Arm, Bench, Case, Fail};
-use crate::support::pace;
-use crate::support::rpc;
+use crate::support::{Server, pace, rpc};
 use crate::{ensure, require};
 
 pub fn cases() -> Vec<Case> {
@@ -40,35 +39,11 @@ fn nothing_is_told(bench: &Bench, _arm: Arm) -> Result<(), Fail> {
     let server = serve(bench, "events = true\nscan = \"1s\"\n[warm]\nslots = 16");
     let batches = pace::count(BATCHES);
     let tasks = batches * 10;
-    let (ended, refused) = rpc::on(async {
-        let client = rpc::connect(&server, "client001").await;
-        let (mut ended, mut refused) = (0, 0);
-        for _ in 0..batches {
-            let batch = (0..10).map(|_| {
-                let mut client = client.clone();
-                tokio::spawn(async move {
-                    let mut gaps = 0;
-                    let id = loop {
-                        match rpc::start(&mut client, rpc::sh(&script())).await {
-                            // On a machine that is too busy for its auditor starts are refused for a moment, and it says so.
-                            Err(status) if status.message().contains("try again") && gaps < 100 => gaps += 1,
-                            other => break other?,
-                        }
-                        tokio::time::sleep(Duration::from_millis(100)).await;
-                    };
-                    let request = pb::WaitTaskRequest { task_id: id, timeout: None };
-                    Ok::<_, tonic::Status>((client.wait_task(request).await?.into_inner(), gaps))
-                })
-            });
-            for task in batch.collect::<Vec<_>>() {
-                let (status, gaps) =
-                    task.await.expect("a batch").unwrap_or_else(|status| panic!("{status}: {}", incidents(&server)));
-                refused += gaps;
-                ended += usize::from(status.exit_code == Some(7) && status.reason == "exit");
-            }
-        }
-        (ended, refused)
-    });
+    let (mut ended, mut refused) = (0, 0);
+    for _ in 0..batches {
+        let (well, gaps) = batch(&server);
+        (ended, refused) = (ended + well, refused + gaps);
+    }
     bench.tried(tasks);
     bench.canary()?;
     let audited = server.taskman("admin", &["audit", "run"]);
@@ -82,4 +57,35 @@ fn nothing_is_told(bench: &Bench, _arm: Arm) -> Result<(), Fail> {
         tasks * FORKS * 3
     ));
     Ok(())
+}
+
+/// Ten tasks at once: how many ended as they should, and how often a start was asked to try again.
+fn batch(server: &Server) -> (usize, usize) {
+    rpc::on(async {
+        let client = rpc::connect(server, "client001").await;
+        let batch = (0..10).map(|_| {
+            let mut client = client.clone();
+            tokio::spawn(async move {
+                let mut gaps = 0;
+                let id = loop {
+                    match rpc::start(&mut client, rpc::sh(&script())).await {
+                        // On a machine that is too busy for its auditor starts are refused for a moment, and it says so.
+                        Err(status) if status.message().contains("try again") && gaps < 100 => gaps += 1,
+                        other => break other?,
+                    }
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                };
+                let request = pb::WaitTaskRequest { task_id: id, timeout: None };
+                Ok::<_, tonic::Status>((client.wait_task(request).await?.into_inner(), gaps))
+            })
+        });
+        let (mut ended, mut refused) = (0, 0);
+        for task in batch.collect::<Vec<_>>() {
+            let (status, gaps) =
+                task.await.expect("a batch").unwrap_or_else(|status| panic!("{status}: {}", incidents(server)));
+            refused += gaps;
+            ended += usize::from(status.exit_code == Some(7) && status.reason == "exit");
+        }
+        (ended, refused)
+    })
 }
