@@ -77,14 +77,18 @@ const BYTES: &str = "bytes between processes, or what a command prints; nothing 
 const TIME: &str = "the same starts and ends as in those that are run, for minutes";
 
 /// Cases of the adversarial suite that are not run there, and why.
-const CASES_NOT_HERE: [(&str, &str); 3] = [
+const CASES_NOT_HERE: [(&str, &str); 4] = [
     ("C06", "its observer wants a processor of its own; tests/vm/limits.rs looks at 1,000 starts"),
     ("K07", "this kernel has no such calls; tests/vm/x32.rs has one that does"),
+    (
+        "X02",
+        "the next task looks for what one left a thousand times on this host; nothing of that is a matter of the layout",
+    ),
     ("R12", "it measures shares within a second, by a clock that stands still there; tests/vm/limits.rs takes ten"),
 ];
 
 /// See tests/support/pace.rs: an emulated processor takes about twenty times as long.
-pub const PACE: &str = "TASKMAN_TEST_SLOW=20 TASKMAN_TEST_FEWER=250";
+pub const PACE: &str = "TASKMAN_TEST_SLOW=20 TASKMAN_TEST_FEWER=100";
 /// A part, on a host that is busy with other things.
 const ENDS_WITHIN: Duration = Duration::from_secs(45 * 60);
 
