@@ -198,7 +198,7 @@ impl Reader {
                 Some(_) => pb::StreamEnd::ClosedBySupervisor,
                 None if !self.follow => pb::StreamEnd::NotFollowed,
                 None => {
-                    self.news().await;
+                    news(&mut self.cursors, &mut self.stage).await;
                     continue;
                 }
             };
@@ -212,25 +212,42 @@ impl Reader {
         }
     }
 
-    /// Sleeps until one of the logs has grown or is closed, or the server ends.
-    async fn news(&mut self) {
-        let changes = self.cursors.iter_mut().filter(|cursor| cursor.closed().is_none());
-        let changes: Vec<_> = changes.map(|cursor| Box::pin(cursor.progress.changed())).collect();
-        tokio::select! {
-            _ = futures_util::future::select_all(changes) => {}
-            _ = self.stage.changed() => {}
-        }
-    }
-
     fn end_with(&mut self, error: ApiError) -> Status {
         self.over = true;
         error.into()
     }
 }
 
+/// Sleeps until one of the logs has grown or is closed, or the server ends.
+async fn news(cursors: &mut [Cursor], stage: &mut watch::Receiver<Stage>) {
+    let open = cursors.iter_mut().filter(|cursor| cursor.closed().is_none());
+    let changes: Vec<_> = open.map(|cursor| Box::pin(cursor.progress.changed())).collect();
+    // The last of them may have closed since its reader looked.
+    if changes.is_empty() {
+        return;
+    }
+    tokio::select! {
+        _ = futures_util::future::select_all(changes) => {}
+        _ = stage.changed() => {}
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::output::{Outputs, Policy};
+    use crate::task::id::TaskId;
+
+    #[tokio::test]
+    async fn a_log_that_has_closed_since_its_reader_looked_is_news() {
+        let dir = tempfile::tempdir().unwrap();
+        let outputs = Outputs::open(dir.path(), Policy { stored_per_task: 1, reserve: 0 }).unwrap();
+        let ended = |source| Cursor::new(source, outputs.nothing(TaskId::random(), source), None);
+        let (_serving, mut stage) = watch::channel(Stage::Serving);
+        let mut cursors = [ended(Source::Stdout), ended(Source::Stderr)];
+        let told = tokio::time::timeout(std::time::Duration::from_secs(10), news(&mut cursors, &mut stage)).await;
+        assert!(told.is_ok(), "nobody else will wake the reader");
+    }
 
     #[test]
     fn few_readers_have_large_pieces_and_many_have_small_ones() {
