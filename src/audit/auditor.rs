@@ -224,7 +224,8 @@ impl Auditor {
             }
             _ => None,
         };
-        facts.threads().into_iter().find_map(of_thread).unwrap_or(Verdict::Fine)
+        // A thread that has not run yet is where its process is, or will be seen when it has.
+        facts.threads().into_iter().filter(|thread| !thread.unborn).find_map(of_thread).unwrap_or(Verdict::Fine)
     }
 
     /// Takes the second look at those whose moment has come.
@@ -244,10 +245,11 @@ impl Auditor {
         if self.is_reported(&suspect.facts, &suspect.fault) {
             return;
         }
-        let has_run = facts::has_run(name.0);
         let process = Process::look(name.0).filter(|process| process.facts.start_time == name.1);
         match process.as_ref().map(|process| self.judge_now(&process.facts)) {
-            Some(Verdict::Fault(_)) if !has_run && suspect.since.elapsed() < BIRTH => {
+            Some(Verdict::Fault(_))
+                if process.as_ref().is_some_and(|process| process.facts.unborn) && suspect.since.elapsed() < BIRTH =>
+            {
                 self.suspects.push(Suspect { due: Instant::now() + SECOND_LOOK, ..suspect });
             }
             Some(Verdict::Fault(fault)) => {

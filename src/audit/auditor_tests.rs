@@ -147,3 +147,37 @@ fn a_process_that_is_gone_is_told_of_once_however_often_it_was_suspected() {
     auditor.scan();
     assert!(auditor.reported.is_empty(), "what nobody waits for is forgotten");
 }
+
+/// On one processor, a real-time process that does not sleep keeps its child from running.
+#[test]
+fn a_child_that_has_not_run_yet_is_judged_when_it_has() {
+    let state = tempfile::tempdir().unwrap();
+    let setup = setup(state.path());
+    let uid = setup.uid_range.first.to_string();
+    let mut auditor = Auditor::open(setup, None).unwrap();
+    // Uids of tasks that nobody holds: both are strays.
+    let script = "chrt -f 1 taskset -c 0 setpriv --reuid $0 --regid $0 --clear-groups sh -c 'sleep 60 & echo $!; while :; do :; done'";
+    let mut parent = Command::new("sh");
+    let parent = parent.args(["-c", &format!("exec {script}"), &uid]).stdout(std::process::Stdio::piped());
+    let mut parent = parent.spawn().unwrap();
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(parent.stdout.take().unwrap()), &mut line).unwrap();
+    let child = line.trim().parse().unwrap();
+    let unborn = Facts::read(child).unwrap();
+    auditor.suspect(unborn.clone(), &Source::Fork);
+    std::thread::sleep(2 * SECOND_LOOK);
+    auditor.look_again();
+    let (waits, told) = (auditor.suspects.len(), auditor.reported.len());
+    parent.kill().unwrap();
+    parent.wait().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !auditor.suspects.is_empty() && Instant::now() < deadline {
+        std::thread::sleep(SECOND_LOOK);
+        auditor.look_again();
+    }
+    assert!(unborn.unborn, "{unborn:?}");
+    assert_eq!((waits, told), (1, 0), "judged before it had run");
+    assert!(
+        auditor.reported.contains_key(&(child, unborn.start_time)) && Facts::read(child).is_none_or(|it| it.exiting)
+    );
+}

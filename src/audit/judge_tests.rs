@@ -46,6 +46,7 @@ fn confined(pid: i32, inner: i32) -> Facts {
         cgroup: in_group(NAME),
         namespaces: namespaces(PIDNS),
         exe: Some((1, 1)),
+        unborn: false,
         exiting: false,
     }
 }
