@@ -2,8 +2,6 @@
 //!
 //! A question that needs a look at the disks is answered in two halves, so that the auditor can watch in between.
 
-use std::time::Duration;
-
 use nix::errno::Errno;
 
 use super::auditor::{Auditor, log};
@@ -183,8 +181,8 @@ impl Auditor {
     }
 
     /// Ends what is left of this instance's tasks after their launcher has died, and writes down what does not end.
-    pub fn end_instance(&mut self, patience: Duration) {
-        let swept = cgroup::sweep_out(&self.layout, &self.setup.instance, patience);
+    pub fn end_instance(&mut self) {
+        let swept = cgroup::sweep_out(&self.layout, &self.setup.instance, cgroup::LEFT_TO_DIE);
         // Those that are held are of a server that came after us.
         let is_left = |error: &SysError| error.errno() != Errno::EWOULDBLOCK;
         let left = swept.iter().filter(|one| one.error.as_ref().is_some_and(is_left)).count();

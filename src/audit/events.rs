@@ -48,15 +48,7 @@ impl Events {
     pub fn of_processes(&self) -> Result<Vec<Hint>, Overrun> {
         let Some(processes) = &self.processes else { return Ok(Vec::new()) };
         let events = processes.read(BATCH).map_err(|_| Overrun)?;
-        let hint = |event| match event {
-            ProcEvent::Exec(pid) => Hint { pid, source: Source::Exec },
-            ProcEvent::Uid(pid) => Hint { pid, source: Source::Uid },
-            ProcEvent::Fork(pid) => Hint { pid, source: Source::Fork },
-        };
-        // Those that came last are likeliest to be there still. A change of uid is always looked at, and comes first.
-        let mut hints: Vec<Hint> = events.into_iter().rev().map(hint).collect();
-        hints.sort_by_key(|hint| matches!(hint.source, Source::Exec | Source::Fork));
-        Ok(hints)
+        Ok(in_order(events))
     }
 
     /// Processes that stand in a group to which someone has just written.
@@ -79,6 +71,18 @@ impl Events {
         }
         if lost { Err(Overrun) } else { Ok(hints) }
     }
+}
+
+/// Those that came last are likeliest to be there still. A change of uid is always looked at, and comes first.
+fn in_order(events: Vec<ProcEvent>) -> Vec<Hint> {
+    let hint = |event| match event {
+        ProcEvent::Exec(pid) => Hint { pid, source: Source::Exec },
+        ProcEvent::Uid(pid) => Hint { pid, source: Source::Uid },
+        ProcEvent::Fork(pid) => Hint { pid, source: Source::Fork },
+    };
+    let mut hints: Vec<Hint> = events.into_iter().rev().map(hint).collect();
+    hints.sort_by_key(|hint| hint.source != Source::Uid);
+    hints
 }
 
 /// Whether a write that the kernel could not tell matters to nobody. It opens the file that was written to for whoever listens:
@@ -162,6 +166,12 @@ fn mount_points() -> Result<Vec<String>, SysError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_change_of_uid_is_looked_at_first_and_of_the_others_what_came_last() {
+        let events = vec![ProcEvent::Fork(1), ProcEvent::Uid(2), ProcEvent::Exec(3), ProcEvent::Uid(4)];
+        assert_eq!(in_order(events).iter().map(|hint| hint.pid).collect::<Vec<_>>(), [4, 2, 3, 1]);
+    }
 
     #[test]
     fn a_write_to_a_group_that_is_gone_is_no_loss_and_any_other_that_cannot_be_told_is() {

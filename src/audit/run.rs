@@ -38,8 +38,6 @@ const LOOK_EVERY: u64 = 60;
 const CAP_SYS_PTRACE: u64 = 1 << 19;
 /// How long the launcher may take to say what to look at.
 const SETUP: Duration = Duration::from_secs(10);
-/// What a dead launcher left is given this long to die.
-const LAST: Duration = Duration::from_secs(5);
 
 /// The whole of the auditor; returns its exit code when the launcher is gone.
 pub fn run(socket: OwnedFd) -> u8 {
@@ -87,7 +85,7 @@ struct Loop {
     last_scan: Instant,
     /// Of the processor's time.
     scan_took: Duration,
-    /// The last batch of events was as large as one may be.
+    /// More has come of processes than was taken at once.
     is_behind: bool,
     scans: u64,
     errands: Errands,
@@ -238,12 +236,12 @@ impl Loop {
     }
 
     fn heed_kernel(&mut self) {
-        let hints = [self.events.of_writes(), self.events.of_processes()];
-        for hints in hints {
+        let (writes, processes) = (self.events.of_writes(), self.events.of_processes());
+        self.is_behind = processes.as_ref().is_ok_and(|hints| hints.len() >= BATCH);
+        for hints in [writes, processes] {
             match hints {
                 // A thousand programs executed at once take longer to look at than the launcher waits for a beat.
                 Ok(hints) => {
-                    self.is_behind = hints.len() >= BATCH;
                     for hint in &hints {
                         self.heed(hint);
                         self.auditor.beat();
@@ -295,7 +293,7 @@ impl Loop {
 
     /// The launcher is gone, and with it every task must go. What does not is killed and written down.
     fn last_look(mut self) -> u8 {
-        self.auditor.end_instance(LAST);
+        self.auditor.end_instance();
         0
     }
 }

@@ -31,6 +31,6 @@ pub use group::Group;
 pub use layout::{Controller, Hierarchy, Kind, Layout, LayoutError};
 pub use oom::{Interest, OomWatch};
 pub use owner::owner_of;
-pub use sweep::{Dead, Swept, kill, sweep, sweep_out};
+pub use sweep::{Dead, LEFT_TO_DIE, Swept, kill, sweep, sweep_out};
 pub use table::{Limit, ROWS, Row};
 pub use usage::GroupUsage;

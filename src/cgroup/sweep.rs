@@ -23,6 +23,8 @@ use crate::sys::xattr;
 const NOTE: &std::ffi::CStr = c"trusted.taskman.v1";
 /// Processes that were told to die are given this long; every start of a task waits for it, and the next one tries again.
 const PATIENCE: Duration = Duration::from_millis(250);
+/// What a launcher that has died left is given this long.
+pub const LEFT_TO_DIE: Duration = Duration::from_secs(5);
 /// Milliseconds between two sweeps of the same instance.
 const AGAIN: u8 = 50;
 

@@ -148,9 +148,9 @@ impl Launcher {
     }
 
     /// The same, of an earlier launcher of this name that is known to be dead: waits for its tasks to be gone, and says how many are
-    /// still there after this time.
-    fn succeed(&self, patience: Duration) -> usize {
-        let swept = cgroup::sweep_out(&self.layout, &self.instance, patience);
+    /// still there.
+    fn succeed(&self) -> usize {
+        let swept = cgroup::sweep_out(&self.layout, &self.instance, cgroup::LEFT_TO_DIE);
         swept.iter().filter(|one| one.error.is_some()).count()
     }
 }

@@ -132,15 +132,15 @@ fn the_auditor_has_no_descriptor_of_the_launchers() {
 fn the_auditor_runs_before_tasks_whether_or_not_time_is_shared_out_among_sessions() {
     let server = server(1_942_007_000);
     let auditor = server.auditor();
-    let stat = std::fs::read_to_string(auditor.path("stat")).unwrap();
-    let nice = stat.rsplit(") ").next().unwrap().split(' ').nth(16);
-    assert_eq!(nice, Some("-10"), "{stat}");
+    let stat = auditor.read("stat");
+    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
+    let (session, nice) = (fields[3], fields[16]);
+    assert_eq!(nice, "-10", "{stat}");
     match std::fs::read_to_string(auditor.path("autogroup")) {
         Ok(group) => assert!(group.trim_end().ends_with("nice -10"), "{group}"),
         Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "a kernel without such groups"),
     }
-    let session = stat.rsplit(") ").next().unwrap().split(' ').nth(3);
-    assert_eq!(session, Some(auditor.pid.to_string().as_str()), "a session of its own: nobody else is preferred");
+    assert_eq!(session, auditor.pid.to_string(), "a session of its own: nobody else is preferred");
 }
 
 #[test]

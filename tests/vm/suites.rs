@@ -80,11 +80,8 @@ const TIME: &str = "the same starts and ends as in those that are run, for minut
 const CASES_NOT_HERE: [(&str, &str); 4] = [
     ("C06", "its observer wants a processor of its own; tests/vm/limits.rs looks at 1,000 starts"),
     ("K07", "this kernel has no such calls; tests/vm/x32.rs has one that does"),
-    (
-        "X02",
-        "the next task looks for what one left a thousand times on this host; nothing of that is a matter of the layout",
-    ),
     ("R12", "it measures shares within a second, by a clock that stands still there; tests/vm/limits.rs takes ten"),
+    ("X02", "a thousand pairs of tasks look for what one left on this host; nothing of it is a matter of the layout"),
 ];
 
 /// See tests/support/pace.rs: an emulated processor takes about twenty times as long.

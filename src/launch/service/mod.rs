@@ -65,9 +65,6 @@ const SIGNALS: [Signal; 3] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
 /// Certificate and key are replaced one after the other; this is how long the second may take.
 const TLS_SETTLE: Duration = Duration::from_millis(250);
 
-/// What an earlier server left is given this long to die.
-const SUCCESSION: Duration = Duration::from_secs(5);
-
 /// The server's process, as its parent knows it.
 pub struct Server {
     /// Cannot be mistaken for another.
@@ -178,7 +175,7 @@ impl<'a> Service<'a> {
         let (fds, marks) = tls::Files::open(&config.tls)?.into_parts();
         outbox.push(Event::TlsFiles, fds);
         // The lock of the state directory is ours, so whoever made groups of our name is dead.
-        let left = launcher.succeed(SUCCESSION);
+        let left = launcher.succeed();
         if left > 0 {
             complain(&format!("{left} tasks of an earlier server do not die; see taskman health --verify-clean"));
         }
