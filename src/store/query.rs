@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use rusqlite::types::Value;
-use rusqlite::{Connection, params_from_iter};
+use rusqlite::{Connection, OptionalExtension, params_from_iter};
 
 use super::error::StoreError;
 use super::row::{self, Read, State};
@@ -137,23 +137,31 @@ pub(super) fn running(database: &Connection) -> Result<(Vec<Record>, Vec<Read>),
 pub(super) fn expired(database: &Connection, retain: &Retain, now: UnixMillis) -> Result<Vec<TaskId>, StoreError> {
     let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     let age = i64::try_from(retain.age.as_millis()).unwrap_or(i64::MAX);
-    // Of each: its place among the ended from the newest on, and the bytes stored up to it.
-    let mut statement = database.prepare_cached(
-        "SELECT id FROM (
-             SELECT id, ended_at, row_number() OVER newest AS place, sum(output_bytes) OVER newest AS bytes
-             FROM tasks WHERE ended_at IS NOT NULL
-             WINDOW newest AS (ORDER BY ended_at DESC, id DESC ROWS UNBOUNDED PRECEDING)
-         ) WHERE ended_at < ?1 OR place > ?2 OR bytes > ?3 ORDER BY ended_at, id",
-    )?;
-    let limits = (now.saturating_sub(age), number(retain.count), number(retain.bytes));
-    let ids = statement.query_map(limits, |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>()?;
-    // An id that is none belongs to a damaged row: reading that sets it aside.
-    Ok(ids.iter().filter_map(|id| id.parse().ok()).collect())
+    let (oldest, count, bytes) = (now.saturating_sub(age), number(retain.count), number(retain.bytes));
+    let sums = "SELECT coalesce(sum(ended), 0), coalesce(sum(ended_bytes), 0) FROM sums";
+    let (mut left, mut stored): (i64, i64) =
+        database.prepare_cached(sums)?.query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    // From the oldest on, and no further than the first that stays. Casts: what is damaged is read like the rest, and goes when it is due.
+    let sql = "SELECT CAST(id AS TEXT), CAST(ended_at AS INTEGER), CAST(output_bytes AS INTEGER)
+               FROM tasks WHERE ended_at IS NOT NULL ORDER BY ended_at, id";
+    let mut statement = database.prepare_cached(sql)?;
+    let mut rows = statement.query([])?;
+    let mut expired = Vec::new();
+    while let Some(row) = rows.next()? {
+        let (id, ended_at, size): (String, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        if ended_at >= oldest && left <= count && stored <= bytes {
+            break;
+        }
+        (left, stored) = (left - 1, stored - size);
+        // An id that is none belongs to a damaged row: reading that sets it aside.
+        expired.extend(id.parse::<TaskId>().ok());
+    }
+    Ok(expired)
 }
 
-/// Bytes that are stored of one owner's ended tasks.
+/// Bytes that are stored of one owner's tasks.
 pub(super) fn stored_bytes(database: &Connection, owner: &str) -> Result<u64, StoreError> {
-    let sql = "SELECT coalesce(sum(output_bytes), 0) FROM tasks WHERE owner = ?1";
-    let sum: i64 = database.prepare_cached(sql)?.query_row([owner], |row| row.get(0))?;
-    Ok(u64::try_from(sum).unwrap_or(0))
+    let mut statement = database.prepare_cached("SELECT bytes FROM sums WHERE owner = ?1")?;
+    let sum: Option<i64> = statement.query_row([owner], |row| row.get(0)).optional()?;
+    Ok(u64::try_from(sum.unwrap_or(0)).unwrap_or(0))
 }

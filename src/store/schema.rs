@@ -17,7 +17,8 @@ use crate::error::Context;
 use crate::task::record::Record;
 
 /// Step n brings a file of version n to version n + 1. Steps are added at the end and never changed.
-pub(super) const STEPS: &[&str] = &["
+pub(super) const STEPS: &[&str] = &[
+    "
     CREATE TABLE tasks (
         seq INTEGER PRIMARY KEY,
         id TEXT NOT NULL UNIQUE,
@@ -38,7 +39,41 @@ pub(super) const STEPS: &[&str] = &["
     CREATE INDEX tasks_running ON tasks (started_at, id) WHERE ended_at IS NULL;
     CREATE INDEX tasks_bytes ON tasks (owner, output_bytes);
     CREATE TABLE damaged (why, seq, id, owner, token, started_at, ended_at, status, output_bytes, labels, record, checksum);
-"];
+",
+    // Sums, so that what a start and the forgetting of old tasks ask for does not take longer the more tasks are remembered.
+    "
+    CREATE TABLE sums (
+        owner TEXT PRIMARY KEY,
+        bytes INTEGER NOT NULL, -- stored bytes
+        ended INTEGER NOT NULL, -- ended tasks
+        ended_bytes INTEGER NOT NULL -- stored bytes of those
+    ) WITHOUT ROWID;
+    CREATE TRIGGER sums_added AFTER INSERT ON tasks BEGIN
+        INSERT INTO sums
+        VALUES (new.owner, new.output_bytes, new.ended_at IS NOT NULL, iif(new.ended_at IS NULL, 0, new.output_bytes))
+        ON CONFLICT (owner) DO UPDATE SET
+            bytes = bytes + excluded.bytes,
+            ended = ended + excluded.ended,
+            ended_bytes = ended_bytes + excluded.ended_bytes;
+    END;
+    CREATE TRIGGER sums_removed AFTER DELETE ON tasks BEGIN
+        UPDATE sums SET
+            bytes = bytes - old.output_bytes,
+            ended = ended - (old.ended_at IS NOT NULL),
+            ended_bytes = ended_bytes - iif(old.ended_at IS NULL, 0, old.output_bytes)
+        WHERE owner = old.owner;
+    END;
+    CREATE TRIGGER sums_changed AFTER UPDATE ON tasks BEGIN
+        UPDATE sums SET
+            bytes = bytes + new.output_bytes - old.output_bytes,
+            ended = ended + (new.ended_at IS NOT NULL) - (old.ended_at IS NOT NULL),
+            ended_bytes = ended_bytes + iif(new.ended_at IS NULL, 0, new.output_bytes)
+                - iif(old.ended_at IS NULL, 0, old.output_bytes)
+        WHERE owner = new.owner;
+    END;
+    DROP INDEX tasks_bytes;
+",
+];
 
 /// What was found on opening.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -100,6 +135,7 @@ fn prepare(path: &Path, opened: &mut Opened) -> Result<Connection, StoreError> {
         opened.migrated_from = (found > 0).then_some(found);
     }
     opened.set_aside.extend(check_rows(&mut database)?);
+    add_up(&mut database)?;
     Ok(database)
 }
 
@@ -133,6 +169,18 @@ fn check_rows(database: &mut Connection) -> Result<Vec<String>, StoreError> {
     let reports = damaged.iter().map(|seq| row::set_aside(&whole, *seq)).collect::<Result<Vec<_>, _>>()?;
     whole.commit()?;
     Ok(reports.into_iter().flatten().collect())
+}
+
+/// The sums anew, of what is sound: whatever was damaged, they are right from now on.
+fn add_up(database: &mut Connection) -> Result<(), StoreError> {
+    let whole = database.transaction()?;
+    whole.execute_batch(
+        "DELETE FROM sums;
+         INSERT INTO sums
+         SELECT owner, sum(output_bytes), count(ended_at), sum(iif(ended_at IS NULL, 0, output_bytes))
+         FROM tasks GROUP BY owner",
+    )?;
+    Ok(whole.commit()?)
 }
 
 /// Renames the file, and those that belong to it. The new name says when.

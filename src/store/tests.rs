@@ -278,6 +278,50 @@ fn retention_goes_by_age_count_and_bytes_and_spares_the_running() {
 }
 
 #[test]
+fn the_sums_are_those_of_the_rows_whatever_happened() {
+    let dir = TempDir::new().unwrap();
+    let store = open(&file(&dir));
+    let tasks: Vec<_> = (0..40).map(|at| record(["ann", "bob", "cid"][at % 3], at as i64)).collect();
+    run(async {
+        for (at, task) in tasks.iter().enumerate() {
+            store.insert(task.clone()).await.unwrap();
+            store.update(Record { process_id: 7, ..task.clone() });
+            if at % 4 != 0 {
+                store.finish(task.id, end(Status::ExitedOk, at as i64, 1000 * at as u64)).await.unwrap();
+            }
+        }
+        store.remove(tasks.iter().step_by(5).map(|task| task.id).collect()).await.unwrap();
+        store.remove(tasks.iter().filter(|task| task.owner == "cid").map(|task| task.id).collect()).await.unwrap();
+    });
+    let sqlite = Connection::open(file(&dir)).unwrap();
+    let sums = |sql: &str| -> Vec<(String, [i64; 3])> {
+        let mut statement = sqlite.prepare(sql).unwrap();
+        let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, [row.get(1)?, row.get(2)?, row.get(3)?]));
+        statement.query_map([], row).unwrap().collect::<Result<_, _>>().unwrap()
+    };
+    let kept = sums("SELECT owner, bytes, ended, ended_bytes FROM sums WHERE bytes <> 0 ORDER BY owner");
+    let true_ones = sums(
+        "SELECT owner, sum(output_bytes), count(ended_at), sum(CASE WHEN ended_at IS NULL THEN 0 ELSE output_bytes END)
+         FROM tasks GROUP BY owner ORDER BY owner",
+    );
+    assert_eq!(kept, true_ones);
+    assert_eq!(run(store.stored_bytes("bob")).unwrap(), kept[1].1[0] as u64);
+    assert_eq!(run(store.stored_bytes("cid")).unwrap(), 0);
+
+    // Whatever was lost of them is right again after a restart; a file of the first version has none at all.
+    drop(store);
+    sqlite.execute("UPDATE sums SET bytes = 5, ended = 6, ended_bytes = -7", []).unwrap();
+    drop(open(&file(&dir)));
+    assert_eq!(sums("SELECT owner, bytes, ended, ended_bytes FROM sums ORDER BY owner"), true_ones);
+    for what in ["TRIGGER sums_added", "TRIGGER sums_removed", "TRIGGER sums_changed", "TABLE sums"] {
+        sqlite.execute_batch(&format!("DROP {what}")).unwrap();
+    }
+    sqlite.execute_batch("CREATE INDEX tasks_bytes ON tasks (owner, output_bytes); PRAGMA user_version = 1").unwrap();
+    assert_eq!(Store::open(&file(&dir)).unwrap().1.migrated_from, Some(1));
+    assert_eq!(sums("SELECT owner, bytes, ended, ended_bytes FROM sums ORDER BY owner"), true_ones);
+}
+
+#[test]
 fn a_page_of_long_command_lines_is_short_and_nothing_is_left_out() {
     let dir = TempDir::new().unwrap();
     let store = open(&file(&dir));
