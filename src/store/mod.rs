@@ -138,7 +138,7 @@ impl Store {
         self.workers.read(move |database| query::expired(database, &retain, now)).await
     }
 
-    /// Bytes that are stored of `owner`'s ended tasks.
+    /// Bytes that are stored of `owner`'s tasks.
     pub async fn stored_bytes(&self, owner: &str) -> Result<u64, StoreError> {
         let owner = owner.to_owned();
         self.workers.read(move |database| query::stored_bytes(database, &owner)).await

@@ -138,11 +138,13 @@ pub(super) fn expired(database: &Connection, retain: &Retain, now: UnixMillis) -
     let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     let age = i64::try_from(retain.age.as_millis()).unwrap_or(i64::MAX);
     let (oldest, count, bytes) = (now.saturating_sub(age), number(retain.count), number(retain.bytes));
-    let sums = "SELECT coalesce(sum(ended), 0), coalesce(sum(ended_bytes), 0) FROM sums";
+    // Both questions of the same moment.
+    let _moment = database.unchecked_transaction()?;
+    let sums = "SELECT coalesce(sum(ended), 0), CAST(total(ended_bytes) AS INTEGER) FROM sums";
     let (mut left, mut stored): (i64, i64) =
         database.prepare_cached(sums)?.query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
     // From the oldest on, and no further than the first that stays. Casts: what is damaged is read like the rest, and goes when it is due.
-    let sql = "SELECT CAST(id AS TEXT), CAST(ended_at AS INTEGER), CAST(output_bytes AS INTEGER)
+    let sql = "SELECT CAST(id AS TEXT), CAST(ended_at AS INTEGER), coalesce(CAST(output_bytes AS INTEGER), 0)
                FROM tasks WHERE ended_at IS NOT NULL ORDER BY ended_at, id";
     let mut statement = database.prepare_cached(sql)?;
     let mut rows = statement.query([])?;
@@ -152,7 +154,7 @@ pub(super) fn expired(database: &Connection, retain: &Retain, now: UnixMillis) -
         if ended_at >= oldest && left <= count && stored <= bytes {
             break;
         }
-        (left, stored) = (left - 1, stored - size);
+        (left, stored) = (left - 1, stored.saturating_sub(size.max(0)));
         // An id that is none belongs to a damaged row: reading that sets it aside.
         expired.extend(id.parse::<TaskId>().ok());
     }
@@ -161,7 +163,7 @@ pub(super) fn expired(database: &Connection, retain: &Retain, now: UnixMillis) -
 
 /// Bytes that are stored of one owner's tasks.
 pub(super) fn stored_bytes(database: &Connection, owner: &str) -> Result<u64, StoreError> {
-    let mut statement = database.prepare_cached("SELECT bytes FROM sums WHERE owner = ?1")?;
+    let mut statement = database.prepare_cached("SELECT CAST(bytes AS INTEGER) FROM sums WHERE owner = ?1")?;
     let sum: Option<i64> = statement.query_row([owner], |row| row.get(0)).optional()?;
     Ok(u64::try_from(sum.unwrap_or(0)).unwrap_or(0))
 }

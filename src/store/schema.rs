@@ -41,6 +41,7 @@ pub(super) const STEPS: &[&str] = &[
     CREATE TABLE damaged (why, seq, id, owner, token, started_at, ended_at, status, output_bytes, labels, record, checksum);
 ",
     // Sums, so that what a start and the forgetting of old tasks ask for does not take longer the more tasks are remembered.
+    // The casts: a damaged row must not keep the others from being written, nor itself from being set aside.
     "
     CREATE TABLE sums (
         owner TEXT PRIMARY KEY,
@@ -50,7 +51,7 @@ pub(super) const STEPS: &[&str] = &[
     ) WITHOUT ROWID;
     CREATE TRIGGER sums_added AFTER INSERT ON tasks BEGIN
         INSERT INTO sums
-        VALUES (new.owner, new.output_bytes, new.ended_at IS NOT NULL, iif(new.ended_at IS NULL, 0, new.output_bytes))
+        VALUES (new.owner, coalesce(CAST(new.output_bytes AS INTEGER), 0), new.ended_at IS NOT NULL, iif(new.ended_at IS NULL, 0, coalesce(CAST(new.output_bytes AS INTEGER), 0)))
         ON CONFLICT (owner) DO UPDATE SET
             bytes = bytes + excluded.bytes,
             ended = ended + excluded.ended,
@@ -58,18 +59,23 @@ pub(super) const STEPS: &[&str] = &[
     END;
     CREATE TRIGGER sums_removed AFTER DELETE ON tasks BEGIN
         UPDATE sums SET
-            bytes = bytes - old.output_bytes,
+            bytes = bytes - coalesce(CAST(old.output_bytes AS INTEGER), 0),
             ended = ended - (old.ended_at IS NOT NULL),
-            ended_bytes = ended_bytes - iif(old.ended_at IS NULL, 0, old.output_bytes)
+            ended_bytes = ended_bytes - iif(old.ended_at IS NULL, 0, coalesce(CAST(old.output_bytes AS INTEGER), 0))
         WHERE owner = old.owner;
     END;
     CREATE TRIGGER sums_changed AFTER UPDATE ON tasks BEGIN
         UPDATE sums SET
-            bytes = bytes + new.output_bytes - old.output_bytes,
-            ended = ended + (new.ended_at IS NOT NULL) - (old.ended_at IS NOT NULL),
-            ended_bytes = ended_bytes + iif(new.ended_at IS NULL, 0, new.output_bytes)
-                - iif(old.ended_at IS NULL, 0, old.output_bytes)
-        WHERE owner = new.owner;
+            bytes = bytes - coalesce(CAST(old.output_bytes AS INTEGER), 0),
+            ended = ended - (old.ended_at IS NOT NULL),
+            ended_bytes = ended_bytes - iif(old.ended_at IS NULL, 0, coalesce(CAST(old.output_bytes AS INTEGER), 0))
+        WHERE owner = old.owner;
+        INSERT INTO sums
+        VALUES (new.owner, coalesce(CAST(new.output_bytes AS INTEGER), 0), new.ended_at IS NOT NULL, iif(new.ended_at IS NULL, 0, coalesce(CAST(new.output_bytes AS INTEGER), 0)))
+        ON CONFLICT (owner) DO UPDATE SET
+            bytes = bytes + excluded.bytes,
+            ended = ended + excluded.ended,
+            ended_bytes = ended_bytes + excluded.ended_bytes;
     END;
     DROP INDEX tasks_bytes;
 ",

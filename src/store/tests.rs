@@ -271,6 +271,14 @@ fn retention_goes_by_age_count_and_bytes_and_spares_the_running() {
         assert_eq!(expired(Retain { bytes: 390_000, ..keep.clone() }, 500).await, oldest(2));
         let forever = Retain { age: Duration::MAX, count: u64::MAX, bytes: u64::MAX };
         assert_eq!(expired(forever, i64::MAX).await, []);
+        // Damage to one row is not the others' end.
+        let sqlite = Connection::open(file(&dir)).unwrap();
+        for size in ["-1000000000000", "'junk'", "-9223372036854775808"] {
+            let sql = format!("UPDATE tasks SET output_bytes = {size} WHERE id = '{}'", tasks[0].id);
+            sqlite.execute(&sql, []).unwrap();
+            assert_eq!(expired(Retain { count: 4, ..keep.clone() }, 500).await, oldest(1), "{size}");
+            assert!(store.stored_bytes("ann").await.is_ok(), "{size}");
+        }
         store.remove(oldest(5)).await.unwrap();
         assert_eq!(expired(Retain { count: 0, ..keep }, i64::MAX).await, []);
         assert_eq!(store.running().await.unwrap().len(), 1);
