@@ -25,7 +25,7 @@ pub async fn levels(args: &Args) -> Result<Value, Failure> {
     for wanted in &args.levels {
         let server = Server::start(&args.server, &args.dir)?;
         // What the first starts of a server allocate is not the tasks' to answer for.
-        starts(&server, 5, &mut Starts::default()).await?;
+        starts(&server, 5, &mut Starts::default())?;
         let before = server.anonymous_kib()?;
         let began = Instant::now();
         let (alive, refused) = fill(&server, *wanted).await?;
@@ -35,7 +35,7 @@ pub async fn levels(args: &Args) -> Result<Value, Failure> {
             retire(&server, 2).await?;
         }
         let mut times = Starts::default();
-        starts(&server, TIMED, &mut times).await?;
+        starts(&server, TIMED, &mut times)?;
         let [p50, p95, _] = percentiles(&times.first_byte);
         // Beside as many tasks the kernel itself is slower: what is left is the service's.
         let bare = args.bare.as_ref().map(|program| number_of(program, &[])).transpose()?.map(|ns| ns / 1e6);

@@ -187,3 +187,9 @@ pub fn processor_seconds(pid: u32) -> [f64; 2] {
     // utime, stime, cutime and cstime are the 14th field and the next; two stand before the bracket, and USER_HZ is 100.
     [(ticks(11) + ticks(12)) / 100.0, (ticks(13) + ticks(14)) / 100.0]
 }
+
+/// A client on one thread of its own, as `taskman` is.
+pub fn alone<T: Send>(work: impl Future<Output = Result<T, Failure>> + Send) -> Result<T, Failure> {
+    let run = || tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work);
+    std::thread::scope(|scope| scope.spawn(run).join()).map_err(|_| "the client failed")?
+}

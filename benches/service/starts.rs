@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use taskman::client::{Client, OutputRequest, StartTaskRequest};
 
 use crate::measure::percentiles;
-use crate::server::Server;
+use crate::server::{Server, alone};
 use crate::{Args, Failure};
 
 /// A command with its arguments.
@@ -45,10 +45,10 @@ const WARM_UP: usize = 5;
 impl Arm {
     /// Its server, which has started a few tasks already. One lives at a time: each auditor looks at everything that is executed
     /// on the host, and would do so for the others' starts.
-    async fn server(&self, args: &Args) -> Result<Server, Failure> {
+    fn server(&self, args: &Args) -> Result<Server, Failure> {
         let dir = self.dir.map_or(args.dir.as_path(), Path::new);
         let server = Server::start_with(&args.server, dir, self.config)?;
-        starts(&server, WARM_UP, &mut Starts::default()).await?;
+        starts(&server, WARM_UP, &mut Starts::default())?;
         Ok(server)
     }
 }
@@ -58,7 +58,7 @@ pub async fn arms(args: &Args) -> Result<Value, Failure> {
     let mut arms = ARMS.map(|arm| (arm, Starts::default()));
     for turn in 0..args.starts.div_ceil(TURN) {
         for (arm, times) in &mut arms {
-            starts(&arm.server(args).await?, TURN.min(args.starts - turn * TURN), times).await?;
+            starts(&arm.server(args)?, TURN.min(args.starts - turn * TURN), times)?;
         }
     }
     let mut latencies = Vec::new();
@@ -76,7 +76,7 @@ pub async fn arms(args: &Args) -> Result<Value, Failure> {
     for clients in [1, 8] {
         for (arm, _) in &arms {
             let name = arm.name;
-            let rate = per_second(&arm.server(args).await?, clients, burst).await?;
+            let rate = per_second(&arm.server(args)?, clients, burst).await?;
             println!("{name}, {clients} client(s), start to proven end, again and again: {rate:.0} per second");
             rates.push(json!({ "who": name, "clients": clients, "per_second": rate }));
         }
@@ -128,26 +128,28 @@ impl Starts {
 }
 
 /// `rounds` starts of `echo`, one after the other on one connection.
-pub async fn starts(server: &Server, rounds: usize, times: &mut Starts) -> Result<(), Failure> {
-    let client = server.client().await?;
-    let sleeper = client.start(task("sleep", &["600"])).await?;
-    for _ in 0..rounds {
-        tokio::time::sleep(PAUSE).await;
-        let began = Instant::now();
-        client.get_status(sleeper).await?;
-        times.status.push(began.elapsed());
-        let began = Instant::now();
-        let id = client.start(task("/usr/bin/echo", &["hello"])).await?;
-        times.answered.push(began.elapsed());
-        let mut output = client.stream(OutputRequest::all(id)).await?;
-        output.next().await?.filter(|chunk| !chunk.bytes.is_empty()).ok_or("no output came")?;
-        times.first_byte.push(began.elapsed());
-        client.wait(id, None).await?;
-        times.ended.push(began.elapsed());
-    }
-    client.stop(sleeper, Some(Duration::ZERO)).await?;
-    client.wait(sleeper, None).await?;
-    Ok(())
+pub fn starts(server: &Server, rounds: usize, times: &mut Starts) -> Result<(), Failure> {
+    alone(async {
+        let client = server.client().await?;
+        let sleeper = client.start(task("sleep", &["600"])).await?;
+        for _ in 0..rounds {
+            tokio::time::sleep(PAUSE).await;
+            let began = Instant::now();
+            client.get_status(sleeper).await?;
+            times.status.push(began.elapsed());
+            let began = Instant::now();
+            let id = client.start(task("/usr/bin/echo", &["hello"])).await?;
+            times.answered.push(began.elapsed());
+            let mut output = client.stream(OutputRequest::all(id)).await?;
+            output.next().await?.filter(|chunk| !chunk.bytes.is_empty()).ok_or("no output came")?;
+            times.first_byte.push(began.elapsed());
+            client.wait(id, None).await?;
+            times.ended.push(began.elapsed());
+        }
+        client.stop(sleeper, Some(Duration::ZERO)).await?;
+        client.wait(sleeper, None).await?;
+        Ok(())
+    })
 }
 
 /// Starts per second with this many clients, each of which waits for the end of its task before the next.

@@ -9,7 +9,7 @@ use taskman::task::id::TaskId;
 
 use crate::Failure;
 use crate::measure::{Rate, Watch};
-use crate::server::{Memory, Server};
+use crate::server::{Memory, Server, alone};
 
 const MIB: u64 = 1 << 20;
 
@@ -33,20 +33,24 @@ pub async fn read(client: &Client, task: TaskId, bytes: u64) -> Result<(), Failu
 }
 
 /// One reader of output that is there already.
-pub async fn stored(server: &Server, task: TaskId, mib: u64) -> Result<Rate, Failure> {
-    let client = server.client().await?;
-    let watch = Watch::start(Some(server));
-    read(&client, task, mib * MIB).await?;
-    Ok(watch.stop(mib * MIB))
+pub fn stored(server: &Server, task: TaskId, mib: u64) -> Result<Rate, Failure> {
+    alone(async {
+        let client = server.client().await?;
+        let watch = Watch::start(Some(server));
+        read(&client, task, mib * MIB).await?;
+        Ok(watch.stop(mib * MIB))
+    })
 }
 
-/// One reader of output that is being written, from the request to start it until the last byte.
-pub async fn live(server: &Server, mib: u64) -> Result<Rate, Failure> {
-    let client = server.client().await?;
-    let watch = Watch::start(Some(server));
-    let task = writer(&client, mib).await?;
-    read(&client, task, mib * MIB).await?;
-    Ok(watch.stop(mib * MIB))
+/// One reader of output that is being written, from the request to start it until the last byte. Of which task it was.
+pub fn live(server: &Server, mib: u64) -> Result<(Rate, TaskId), Failure> {
+    alone(async {
+        let client = server.client().await?;
+        let watch = Watch::start(Some(server));
+        let task = writer(&client, mib).await?;
+        read(&client, task, mib * MIB).await?;
+        Ok((watch.stop(mib * MIB), task))
+    })
 }
 
 /// The writing alone: how fast the output comes when nobody reads.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::{FAILURE, OutputFormat};
 use crate::client::{Client, ClientError, Credentials};
 use crate::error::SysError;
-use crate::sys::names;
+use crate::sys::{memory, names};
 use crate::task::spec::SpecError;
 
 const DEFAULT_ADDRESS: &str = "localhost:50051";
@@ -112,6 +112,7 @@ pub enum Failure {
 
 /// Runs a client command: the only place where `taskman` has an async runtime, of one thread.
 pub fn execute(command: impl Future<Output = Result<ExitCode, Failure>>) -> ExitCode {
+    memory::keep_freed();
     if let Err(errno) = names::use_builtin_lookups() {
         return failed(&Failure::Local("names cannot be looked up", errno.into()));
     }

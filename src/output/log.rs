@@ -5,7 +5,8 @@
 //! a segment is unlinked, so looking again shows where to go on.
 
 use std::fs::File;
-use std::io::{ErrorKind, Read, Seek, SeekFrom};
+use std::io::ErrorKind;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 
@@ -14,6 +15,7 @@ use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
+use super::buffer::Buffer;
 use super::layout::{Cut, Layout};
 use super::pump::Pump;
 use crate::error::{Context, SysError};
@@ -119,17 +121,12 @@ impl Log {
                 return Ok(Piece { offset: spot.offset, omitted: spot.omitted, bytes: Bytes::new() });
             };
             let path = segment_path(&self.dir, first);
-            let mut bytes = Vec::with_capacity(spot.len);
-            let read = File::open(&path).and_then(|mut file| {
-                file.seek(SeekFrom::Start(spot.offset - first))?;
-                file.take(spot.len as u64).read_to_end(&mut bytes)
-            });
+            let mut buffer = Buffer::of(spot.len);
+            let read = File::open(&path).and_then(|file| file.read_exact_at(buffer.room(), spot.offset - first));
             match read {
+                Ok(()) => return Ok(Piece { offset: spot.offset, omitted: spot.omitted, bytes: buffer.filled() }),
                 // Shorter than the layout says only if somebody else cut the file.
-                Ok(len) if len == spot.len => {
-                    return Ok(Piece { offset: spot.offset, omitted: spot.omitted, bytes: bytes.into() });
-                }
-                Ok(_) => {
+                Err(e) if e.kind() == ErrorKind::UnexpectedEof => {
                     let short = SysError::new("read", path.display().to_string(), Errno::EIO);
                     return Err(short.hint("the file is shorter than what was stored in it"));
                 }
@@ -145,9 +142,9 @@ impl Log {
         let spot = self.layout().locate(offset, max.min(LARGEST_PIECE));
         let first = spot.segment?;
         let file = File::open(segment_path(&self.dir, first)).ok()?;
-        let mut bytes = Vec::new();
-        let read = file::read_cached(&file, spot.offset - first, spot.len, &mut bytes).ok()?;
-        let piece = || Piece { offset: spot.offset, omitted: spot.omitted, bytes: bytes.into() };
+        let mut buffer = Buffer::of(spot.len);
+        let read = file::read_cached(&file, spot.offset - first, buffer.room()).ok()?;
+        let piece = || Piece { offset: spot.offset, omitted: spot.omitted, bytes: buffer.filled() };
         (read == spot.len).then(piece)
     }
 

@@ -33,6 +33,7 @@
 //! In all three the pipe is still emptied. The bytes that are not stored keep their place in the count of offsets.
 
 mod allowance;
+mod buffer;
 mod close;
 mod layout;
 mod log;
@@ -59,6 +60,7 @@ use crate::task::id::TaskId;
 use crate::task::record::Truncation;
 
 pub use allowance::Allowance;
+pub use buffer::held;
 pub use log::{Closed, LARGEST_PIECE, Log, Piece, Progress};
 
 use close::Live;

@@ -31,6 +31,9 @@ use crate::config;
 const REST: Duration = Duration::from_millis(100);
 /// A fatal alert "no application protocol", in the clear, as an answer to a ClientHello.
 const NO_APPLICATION_PROTOCOL: [u8; 7] = [21, 3, 3, 0, 2, 2, 120];
+/// What a connection keeps of what its socket does not take: a frame of the size that our own client asks for, with the heads around it. Less, and
+/// the rest of each is encrypted and sent by itself.
+const UNSENT: usize = 68 << 10;
 /// One address has this part of all turns at most.
 const SHARE: usize = 8;
 
@@ -127,7 +130,8 @@ async fn handshake(gate: &Gate, socket: TcpStream, address: SocketAddr, place: P
     let share = place.turns.acquire().await.map_err(io::Error::other)?;
     let _turn = gate.turns.acquire().await.map_err(io::Error::other)?;
     let loaded = gate.tls.loaded();
-    let stream = hello.into_stream(loaded.config.clone()).await?;
+    let limit = |session: &mut rustls::ServerConnection| session.set_buffer_limit(Some(UNSENT));
+    let stream = hello.into_stream_with(loaded.config.clone(), limit).await?;
     let (socket, session) = stream.get_ref();
     let chain = session.peer_certificates().unwrap_or_default().to_vec();
     let (Some(leaf), Some(ALPN)) = (chain.first(), session.alpn_protocol()) else {

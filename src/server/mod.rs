@@ -7,6 +7,7 @@ mod arriving;
 pub mod audit_log;
 mod auditor;
 mod authorize;
+mod body;
 mod containment;
 mod error;
 mod events;

@@ -16,30 +16,59 @@ use http_body::{Frame, SizeHint};
 use tonic::Status;
 use tonic::body::Body;
 
-/// One is being sent, and one is ready to be.
-pub const MOST: usize = 2;
+/// Pieces of output: one is being sent, and one is ready to be.
+pub const PIECES: usize = 2;
+/// Each has a head of its own in front of it. One chunk less than that: the piece of a head that was taken waits in the answer itself.
+const MOST: usize = 2 * PIECES - 1;
+/// An answer ends when no more than this is under way. Until then it keeps its place among its user's: what it holds is held by somebody.
+const SMALL: usize = 16 << 10;
 
 /// An answer whose pieces are counted.
 pub struct Paced {
     body: Body,
+    /// What comes after all data, while that is still under way.
+    last: Option<Last>,
     under_way: Arc<UnderWay>,
 }
 
+type Last = Option<Result<Frame<Bytes>, Status>>;
+
 /// Paces an answer.
 pub fn pace(answer: Response<Body>) -> Response<Paced> {
-    answer.map(|body| Paced { body, under_way: Arc::default() })
+    answer.map(|body| Paced { body, last: None, under_way: Arc::default() })
 }
 
 #[derive(Default)]
 struct UnderWay {
     pieces: AtomicUsize,
+    bytes: AtomicUsize,
     freed: AtomicWaker,
+}
+
+impl UnderWay {
+    /// Whether there is too much of it; then the task is woken when some has gone.
+    fn is_too_much(&self, cx: &Context<'_>, limit: impl Fn(usize, usize) -> bool) -> bool {
+        let is_too_much = || limit(self.pieces.load(Ordering::Acquire), self.bytes.load(Ordering::Acquire));
+        // The second look: it may have gone before there was anyone to wake.
+        is_too_much() && {
+            self.freed.register(cx.waker());
+            is_too_much()
+        }
+    }
 }
 
 /// A piece under way, until it is dropped.
 struct Piece {
     bytes: Bytes,
     under_way: Arc<UnderWay>,
+}
+
+impl Piece {
+    fn count(bytes: Bytes, under_way: &Arc<UnderWay>) -> Bytes {
+        under_way.pieces.fetch_add(1, Ordering::AcqRel);
+        under_way.bytes.fetch_add(bytes.len(), Ordering::AcqRel);
+        Bytes::from_owner(Self { bytes, under_way: Arc::clone(under_way) })
+    }
 }
 
 impl AsRef<[u8]> for Piece {
@@ -50,14 +79,9 @@ impl AsRef<[u8]> for Piece {
 
 impl Drop for Piece {
     fn drop(&mut self) {
+        self.under_way.bytes.fetch_sub(self.bytes.len(), Ordering::AcqRel);
         self.under_way.pieces.fetch_sub(1, Ordering::AcqRel);
         self.under_way.freed.wake();
-    }
-}
-
-impl Paced {
-    fn is_full(&self) -> bool {
-        self.under_way.pieces.load(Ordering::Acquire) >= MOST
     }
 }
 
@@ -66,23 +90,25 @@ impl http_body::Body for Paced {
     type Error = Status;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        if self.is_full() {
-            self.under_way.freed.register(cx.waker());
-            // It may have been freed before there was anyone to wake.
-            if self.is_full() {
+        if self.last.is_none() {
+            if self.under_way.is_too_much(cx, |pieces, _| pieces >= MOST) {
                 return Poll::Pending;
             }
+            match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+                Some(Ok(frame)) if frame.is_data() => {
+                    return Poll::Ready(Some(Ok(frame.map_data(|bytes| Piece::count(bytes, &self.under_way)))));
+                }
+                last => self.last = Some(last),
+            }
         }
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        let counted = |bytes: Bytes| {
-            self.under_way.pieces.fetch_add(1, Ordering::AcqRel);
-            Bytes::from_owner(Piece { bytes, under_way: Arc::clone(&self.under_way) })
-        };
-        Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(counted))))
+        if self.under_way.is_too_much(cx, |_, bytes| bytes > SMALL) {
+            return Poll::Pending;
+        }
+        Poll::Ready(self.last.take().flatten())
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.last.is_none() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -92,8 +118,8 @@ impl http_body::Body for Paced {
 
 #[cfg(test)]
 mod tests {
-    use futures_util::FutureExt;
     use futures_util::future::poll_fn;
+    use futures_util::{FutureExt, StreamExt};
     use http_body::Body as _;
 
     use super::*;
@@ -126,6 +152,52 @@ mod tests {
         under_way.push(bytes(next()));
         assert!(next().is_none());
         assert_eq!(under_way.pop().unwrap(), "piece");
+    }
+
+    /// One large piece of output; the answer holds the place of its reader.
+    #[tokio::test]
+    async fn an_answer_keeps_its_place_until_its_bytes_are_gone() {
+        let place = Arc::new(());
+        let held = Arc::clone(&place);
+        let message = crate::proto::task_manager::StreamTaskOutputResponse {
+            output: vec![0; SMALL + 1].into(),
+            ..Default::default()
+        };
+        let output = futures_util::stream::iter([Ok(message)]).inspect(move |_| _ = &held);
+        let answer = crate::server::body::carried(Box::pin(output));
+        let mut body = Box::new(pace(crate::server::body::uncopied(answer)).into_body());
+        let mut next = || poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).now_or_never();
+        let (head, bytes) = (next().unwrap(), next().unwrap());
+        drop(head);
+        assert!(next().is_none() && Arc::strong_count(&place) == 2, "its bytes are still in memory");
+        drop(bytes);
+        assert!(next().unwrap().unwrap().unwrap().is_trailers());
+        assert!(next().unwrap().is_none());
+        drop(body);
+        assert_eq!(Arc::strong_count(&place), 1);
+    }
+
+    /// Whoever takes the head of a piece has not taken the piece, which waits in the answer.
+    #[tokio::test]
+    async fn no_more_than_two_pieces_of_output_are_read_before_one_has_gone() {
+        let read = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&read);
+        let message = || crate::proto::task_manager::StreamTaskOutputResponse {
+            output: vec![0; SMALL].into(),
+            ..Default::default()
+        };
+        let output = futures_util::stream::repeat_with(move || Ok(message()))
+            .inspect(move |_| _ = counted.fetch_add(1, Ordering::Relaxed));
+        let mut body = pace(crate::server::body::uncopied(crate::server::body::carried(Box::pin(output)))).into_body();
+        let mut next = || poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).now_or_never();
+        // The sender copies heads and lets go of them at once, and keeps the first piece.
+        drop(next());
+        let _first = next().unwrap();
+        let mut kept = Vec::new();
+        while let Some(frame) = next() {
+            kept.push(frame);
+        }
+        assert_eq!((read.load(Ordering::Relaxed), kept.len()), (PIECES, 2));
     }
 
     #[tokio::test]

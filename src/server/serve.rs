@@ -13,6 +13,7 @@ use tower::util::MapResponseLayer;
 use super::accept;
 use super::arriving::Arriving;
 use super::audit_log::AuditLog;
+use super::body::uncopied;
 use super::containment::Containment;
 use super::events::Events;
 use super::gate::Gate;
@@ -110,7 +111,7 @@ async fn run(config: Config, listeners: Listeners, socket: OwnedFd, state: &Path
         .http2_max_pending_accept_reset_streams(Some(PENDING_RESETS))
         .http2_keepalive_interval(Some(limits.keepalive))
         .http2_keepalive_timeout(Some(limits.keepalive_timeout))
-        .layer(MapResponseLayer::new(pace))
+        .layer(MapResponseLayer::new(|answer| pace(uncopied(answer))))
         .add_service(tasks)
         .add_service(containment)
         .add_service(health_service)

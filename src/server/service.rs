@@ -5,7 +5,7 @@ use tonic::{Request, Response, Status};
 use super::authorize::Verb;
 use super::gate::Gate;
 use super::stream::OutputStream;
-use super::{get_status, list, signal, start, stop, stream, wait};
+use super::{body, get_status, list, signal, start, stop, stream, wait};
 use crate::proto::task_manager as pb;
 
 /// The service, behind its gate.
@@ -40,7 +40,7 @@ impl pb::task_manager_server::TaskManager for Service {
         request: Request<pb::StreamTaskOutputRequest>,
     ) -> Result<Response<OutputStream>, Status> {
         let task = request.get_ref().task_id.clone();
-        self.0.serve(Verb::Stream, Some(&task), request, stream::stream).await
+        self.0.serve(Verb::Stream, Some(&task), request, stream::stream).await.map(body::carry)
     }
 
     async fn list_tasks(

@@ -17,7 +17,7 @@ use super::gate::Served;
 use super::pace;
 use super::quota::Taken;
 use super::registry::{Found, Registry, Stage};
-use crate::output::{Closed, LARGEST_PIECE, Log, Piece, Progress, Source};
+use crate::output::{self, Closed, LARGEST_PIECE, Log, Piece, Progress, Source};
 use crate::proto::task_manager as pb;
 use crate::proto::task_manager::stream_task_output_request::Begin;
 use crate::task::record::Record;
@@ -26,7 +26,7 @@ use crate::task::spec::SpecError;
 /// The smallest piece that is read where more is there: below it, gRPC costs more than the bytes.
 const SMALLEST_PIECE: usize = 64 << 10;
 /// Bytes that all readers together may have under way. Few readers have large pieces, which cost less per byte.
-const PIECES: usize = 64 << 20;
+const UNDER_WAY: usize = 64 << 20;
 
 /// The answer.
 pub type OutputStream = Pin<Box<dyn Stream<Item = Result<pb::StreamTaskOutputResponse, Status>> + Send>>;
@@ -100,9 +100,13 @@ fn wanted(mut logs: Vec<(Source, Arc<Log>)>, source: pb::OutputSource) -> Result
     Ok(logs)
 }
 
-/// The largest piece while there are so many readers, each of which may hold [`pace::MOST`] of them.
-fn piece_size(readers: usize) -> usize {
-    (PIECES / pace::MOST / readers.max(1)).clamp(SMALLEST_PIECE, LARGEST_PIECE)
+/// The largest piece while there are so many readers, each of which may hold [`pace::PIECES`] of them, and so much is held already: by
+/// those who came when they were few, perhaps.
+fn piece_size(readers: usize, held: usize) -> usize {
+    if held > UNDER_WAY {
+        return SMALLEST_PIECE;
+    }
+    (UNDER_WAY / pace::PIECES / readers.max(1)).clamp(SMALLEST_PIECE, LARGEST_PIECE)
 }
 
 /// One reader's place in one log.
@@ -188,7 +192,7 @@ impl Reader {
             self.turn = (self.turn + 1) % count.max(1);
             let turn = self.turn;
             if let Some(at) = (0..count).map(|step| (turn + step) % count).find(|at| self.cursors[*at].has_more()) {
-                let piece = self.cursors[at].read(piece_size(Arc::strong_count(&self.readers))).await;
+                let piece = self.cursors[at].read(piece_size(Arc::strong_count(&self.readers), output::held())).await;
                 self.over = piece.is_err();
                 return Some(piece);
             }
@@ -251,9 +255,10 @@ mod tests {
 
     #[test]
     fn few_readers_have_large_pieces_and_many_have_small_ones() {
-        assert_eq!(piece_size(1), LARGEST_PIECE);
-        assert_eq!(piece_size(1000), SMALLEST_PIECE);
-        let held = |readers| readers * pace::MOST * piece_size(readers);
-        assert!((1..=PIECES / pace::MOST / SMALLEST_PIECE).all(|readers| held(readers) <= PIECES));
+        assert_eq!(piece_size(1, 0), LARGEST_PIECE);
+        assert_eq!(piece_size(1000, 0), SMALLEST_PIECE);
+        assert_eq!(piece_size(1, UNDER_WAY + 1), SMALLEST_PIECE, "whoever holds it");
+        let held = |readers| readers * pace::PIECES * piece_size(readers, 0);
+        assert!((1..=UNDER_WAY / pace::PIECES / SMALLEST_PIECE).all(|readers| held(readers) <= UNDER_WAY));
     }
 }

@@ -10,19 +10,14 @@ use nix::errno::Errno;
 /// Most files of proc are smaller; what is not takes another read for each doubling.
 const ROOM: usize = 4 << 10;
 
-/// Reads at most `len` bytes at `offset` into the empty `buffer`, but only what is in memory already: EAGAIN where the disk
-/// would have to be asked, EOPNOTSUPP on a filesystem that cannot tell.
-pub fn read_cached(file: impl AsFd, offset: u64, len: usize, buffer: &mut Vec<u8>) -> Result<usize, Errno> {
-    buffer.clear();
-    buffer.reserve_exact(len);
-    let slice = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: len };
+/// Reads at `offset` into `buffer`, but only what is in memory already: EAGAIN where the disk would have to be asked, EOPNOTSUPP on a
+/// filesystem that cannot tell. Says how many bytes.
+pub fn read_cached(file: impl AsFd, offset: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
+    let slice = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
     let offset = i64::try_from(offset).map_err(|_| Errno::EOVERFLOW)?;
-    // SAFETY: the slice is `len` bytes of the buffer's own, which was made that large, and nobody else holds it.
+    // SAFETY: the slice is the whole of the buffer, which nobody else holds.
     let read = unsafe { libc::preadv2(file.as_fd().as_raw_fd(), &slice, 1, offset, libc::RWF_NOWAIT) };
-    let read = Errno::result(read)? as usize;
-    // SAFETY: so many bytes were written by the kernel, and not more than there is room for.
-    unsafe { buffer.set_len(read) };
-    Ok(read)
+    Ok(Errno::result(read)? as usize)
 }
 
 /// The whole text of a file, in as few calls as it takes: those of proc have no size to go by, and are asked for none.

@@ -15,6 +15,7 @@ pub mod fd;
 pub mod file;
 pub mod ipc;
 pub mod keyring;
+pub mod memory;
 pub mod mount;
 pub mod names;
 pub mod net;
