@@ -246,10 +246,9 @@ impl Auditor {
             return;
         }
         let process = Process::look(name.0).filter(|process| process.facts.start_time == name.1);
+        let is_unborn = process.as_ref().is_some_and(|process| process.facts.unborn);
         match process.as_ref().map(|process| self.judge_now(&process.facts)) {
-            Some(Verdict::Fault(_))
-                if process.as_ref().is_some_and(|process| process.facts.unborn) && suspect.since.elapsed() < BIRTH =>
-            {
+            Some(Verdict::Fault(_)) if is_unborn && suspect.since.elapsed() < BIRTH => {
                 self.suspects.push(Suspect { due: Instant::now() + SECOND_LOOK, ..suspect });
             }
             Some(Verdict::Fault(fault)) => {

@@ -40,9 +40,10 @@ pub(super) struct Buffer {
 impl Buffer {
     /// For so many bytes, at most [`LARGEST_PIECE`].
     pub(super) fn of(len: usize) -> Self {
-        // A piece of half the size in one of these would hold twice its share.
-        let used = if len > LARGEST_PIECE / 8 * 7 { idle().pop().or_else(|| Some(vec![0; LARGE])) } else { None };
-        let memory = used.unwrap_or_else(|| vec![0; len + PAGE]);
+        // A piece of half the size in a large one would hold twice its share.
+        let is_large = len > LARGEST_PIECE / 8 * 7;
+        let used = if is_large { idle().pop() } else { None };
+        let memory = used.unwrap_or_else(|| vec![0; if is_large { LARGE } else { len + PAGE }]);
         HELD.fetch_add(memory.len(), Ordering::Relaxed);
         let address = memory.as_ptr().addr();
         Self { memory, begin: address.next_multiple_of(PAGE) - address, len }

@@ -119,10 +119,17 @@ impl http_body::Body for Paced {
 #[cfg(test)]
 mod tests {
     use futures_util::future::poll_fn;
-    use futures_util::{FutureExt, StreamExt};
+    use futures_util::{FutureExt, StreamExt, stream};
     use http_body::Body as _;
 
     use super::*;
+    use crate::proto::task_manager::StreamTaskOutputResponse;
+    use crate::server::body::{carried, uncopied};
+
+    /// With more output than may be under way at the end.
+    fn message() -> StreamTaskOutputResponse {
+        StreamTaskOutputResponse { output: vec![0; SMALL + 1].into(), ..Default::default() }
+    }
 
     /// Always has one more piece.
     struct Endless;
@@ -159,13 +166,8 @@ mod tests {
     async fn an_answer_keeps_its_place_until_its_bytes_are_gone() {
         let place = Arc::new(());
         let held = Arc::clone(&place);
-        let message = crate::proto::task_manager::StreamTaskOutputResponse {
-            output: vec![0; SMALL + 1].into(),
-            ..Default::default()
-        };
-        let output = futures_util::stream::iter([Ok(message)]).inspect(move |_| _ = &held);
-        let answer = crate::server::body::carried(Box::pin(output));
-        let mut body = Box::new(pace(crate::server::body::uncopied(answer)).into_body());
+        let output = stream::iter([Ok(message())]).inspect(move |_| _ = &held);
+        let mut body = Box::new(pace(uncopied(carried(Box::pin(output)))).into_body());
         let mut next = || poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).now_or_never();
         let (head, bytes) = (next().unwrap(), next().unwrap());
         drop(head);
@@ -182,13 +184,9 @@ mod tests {
     async fn no_more_than_two_pieces_of_output_are_read_before_one_has_gone() {
         let read = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&read);
-        let message = || crate::proto::task_manager::StreamTaskOutputResponse {
-            output: vec![0; SMALL].into(),
-            ..Default::default()
-        };
-        let output = futures_util::stream::repeat_with(move || Ok(message()))
-            .inspect(move |_| _ = counted.fetch_add(1, Ordering::Relaxed));
-        let mut body = pace(crate::server::body::uncopied(crate::server::body::carried(Box::pin(output)))).into_body();
+        let output = stream::repeat_with(|| Ok(message()));
+        let output = output.inspect(move |_| _ = counted.fetch_add(1, Ordering::Relaxed));
+        let mut body = pace(uncopied(carried(Box::pin(output)))).into_body();
         let mut next = || poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).now_or_never();
         // The sender copies heads and lets go of them at once, and keeps the first piece.
         drop(next());

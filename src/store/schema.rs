@@ -41,7 +41,8 @@ pub(super) const STEPS: &[&str] = &[
     CREATE TABLE damaged (why, seq, id, owner, token, started_at, ended_at, status, output_bytes, labels, record, checksum);
 ",
     // Sums, so that what a start and the forgetting of old tasks ask for does not take longer the more tasks are remembered.
-    // The casts: a damaged row must not keep the others from being written, nor itself from being set aside.
+    // What is added or taken away goes through one view; the casts are there because a damaged row must not keep others from being written, nor
+    // itself from being set aside.
     "
     CREATE TABLE sums (
         owner TEXT PRIMARY KEY,
@@ -49,33 +50,27 @@ pub(super) const STEPS: &[&str] = &[
         ended INTEGER NOT NULL, -- ended tasks
         ended_bytes INTEGER NOT NULL -- stored bytes of those
     ) WITHOUT ROWID;
-    CREATE TRIGGER sums_added AFTER INSERT ON tasks BEGIN
-        INSERT INTO sums
-        VALUES (new.owner, coalesce(CAST(new.output_bytes AS INTEGER), 0), new.ended_at IS NOT NULL, iif(new.ended_at IS NULL, 0, coalesce(CAST(new.output_bytes AS INTEGER), 0)))
-        ON CONFLICT (owner) DO UPDATE SET
+    CREATE VIEW changes AS SELECT 1 AS sign, owner, NULL AS ended_at, bytes FROM sums;
+    CREATE TRIGGER changes_counted INSTEAD OF INSERT ON changes BEGIN
+        INSERT INTO sums VALUES (
+            new.owner,
+            new.sign * coalesce(CAST(new.bytes AS INTEGER), 0),
+            new.sign * (new.ended_at IS NOT NULL),
+            new.sign * iif(new.ended_at IS NULL, 0, coalesce(CAST(new.bytes AS INTEGER), 0))
+        ) ON CONFLICT (owner) DO UPDATE SET
             bytes = bytes + excluded.bytes,
             ended = ended + excluded.ended,
             ended_bytes = ended_bytes + excluded.ended_bytes;
     END;
-    CREATE TRIGGER sums_removed AFTER DELETE ON tasks BEGIN
-        UPDATE sums SET
-            bytes = bytes - coalesce(CAST(old.output_bytes AS INTEGER), 0),
-            ended = ended - (old.ended_at IS NOT NULL),
-            ended_bytes = ended_bytes - iif(old.ended_at IS NULL, 0, coalesce(CAST(old.output_bytes AS INTEGER), 0))
-        WHERE owner = old.owner;
+    CREATE TRIGGER tasks_added AFTER INSERT ON tasks BEGIN
+        INSERT INTO changes VALUES (1, new.owner, new.ended_at, new.output_bytes);
     END;
-    CREATE TRIGGER sums_changed AFTER UPDATE ON tasks BEGIN
-        UPDATE sums SET
-            bytes = bytes - coalesce(CAST(old.output_bytes AS INTEGER), 0),
-            ended = ended - (old.ended_at IS NOT NULL),
-            ended_bytes = ended_bytes - iif(old.ended_at IS NULL, 0, coalesce(CAST(old.output_bytes AS INTEGER), 0))
-        WHERE owner = old.owner;
-        INSERT INTO sums
-        VALUES (new.owner, coalesce(CAST(new.output_bytes AS INTEGER), 0), new.ended_at IS NOT NULL, iif(new.ended_at IS NULL, 0, coalesce(CAST(new.output_bytes AS INTEGER), 0)))
-        ON CONFLICT (owner) DO UPDATE SET
-            bytes = bytes + excluded.bytes,
-            ended = ended + excluded.ended,
-            ended_bytes = ended_bytes + excluded.ended_bytes;
+    CREATE TRIGGER tasks_removed AFTER DELETE ON tasks BEGIN
+        INSERT INTO changes VALUES (-1, old.owner, old.ended_at, old.output_bytes);
+    END;
+    CREATE TRIGGER tasks_changed AFTER UPDATE ON tasks BEGIN
+        INSERT INTO changes VALUES (-1, old.owner, old.ended_at, old.output_bytes);
+        INSERT INTO changes VALUES (1, new.owner, new.ended_at, new.output_bytes);
     END;
     DROP INDEX tasks_bytes;
 ",

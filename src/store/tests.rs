@@ -321,7 +321,8 @@ fn the_sums_are_those_of_the_rows_whatever_happened() {
     sqlite.execute("UPDATE sums SET bytes = 5, ended = 6, ended_bytes = -7", []).unwrap();
     drop(open(&file(&dir)));
     assert_eq!(sums("SELECT owner, bytes, ended, ended_bytes FROM sums ORDER BY owner"), true_ones);
-    for what in ["TRIGGER sums_added", "TRIGGER sums_removed", "TRIGGER sums_changed", "TABLE sums"] {
+    for what in ["TRIGGER tasks_added", "TRIGGER tasks_removed", "TRIGGER tasks_changed", "VIEW changes", "TABLE sums"]
+    {
         sqlite.execute_batch(&format!("DROP {what}")).unwrap();
     }
     sqlite.execute_batch("CREATE INDEX tasks_bytes ON tasks (owner, output_bytes); PRAGMA user_version = 1").unwrap();

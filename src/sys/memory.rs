@@ -1,6 +1,6 @@
 //! What the allocator does with memory that is free.
 
-/// Bytes.
+/// Bytes that may be free and kept.
 const KEPT: i32 = 16 << 20;
 
 /// Has the allocator keep some of what is freed. It gives back to the kernel at once what is large or lies last, and the kernel clears
