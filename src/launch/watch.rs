@@ -177,16 +177,21 @@ pub fn stop(task: &mut Task, grace: Duration, reason: Reason) -> Result<(), SysE
         ending.kill_at = ending.kill_at.map(|at| at.min(kill_at));
         return Ok(());
     }
+    let cause = match reason {
+        Reason::ServerShutdown => "the server was told to stop",
+        _ => "stopped",
+    };
+    if grace.is_zero() {
+        // Asked first, it would now and then find the time to answer, and now and then not.
+        return end_for(task, reason, format!("{cause}: SIGKILL to all"));
+    }
     match task.signal(libc::SIGTERM) {
         // Gone already: it ended before it could be asked.
         Err(error) if error.errno() == Errno::ESRCH => return Ok(()),
         other => other?,
     }
-    let detail = match reason {
-        Reason::ServerShutdown => "the server was told to stop: SIGTERM",
-        _ => "stopped: SIGTERM",
-    };
-    task.ending = Some(Ending { reason, detail: detail.to_owned(), kill_at: Some(kill_at), killed_at: None });
+    let detail = format!("{cause}: SIGTERM");
+    task.ending = Some(Ending { reason, detail, kill_at: Some(kill_at), killed_at: None });
     Ok(())
 }
 

@@ -87,6 +87,8 @@ fn without_grace_a_stop_kills_at_once() {
     let ended = task.end();
     assert!(asked.elapsed() < pace::time(Duration::from_secs(2)), "took {:?}", asked.elapsed());
     ended.assert_outcome(137, "signaled", "SIGKILL", "stopped");
+    // Not asked before: on a slow host it would have the time to answer.
+    assert_eq!(ended.report()["outcome"]["detail"], "stopped: SIGKILL to all");
 }
 
 #[test]
