@@ -84,8 +84,9 @@ impl Events {
                 self.registry.metrics.scanned(&scan);
             }
             ServerEvent::Parked(slot) => {
-                self.registry.metrics.slot_built(Duration::from_micros(slot.built_micros));
+                let took = Duration::from_micros(slot.built_micros);
                 self.registry.slots.add(*slot);
+                self.registry.metrics.slot_built(took);
             }
             ServerEvent::Unparked(slot) => self.registry.slots.remove(slot),
             // Here, in the order of the line and on the task that takes connections: what was said before is done, and clients are
