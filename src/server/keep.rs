@@ -77,7 +77,8 @@ async fn begin(registry: &Registry, live: &Live, request: StartRequest) -> Resul
     let limit = request.limits.output_bytes;
     let mut events = registry.link.start(request).await;
     fault::point("asked");
-    // While the launcher is at work.
+    // While the launcher is at work: for which the request has to be sent first, by another task of this thread.
+    tokio::task::yield_now().await;
     let places = prepare(registry, live);
     let first = events.recv().await;
     fault::point("answered");
