@@ -87,8 +87,8 @@ impl Client {
         })
     }
 
-    /// Asks a task to end: SIGTERM, and a kill of everything after `grace`, or the server's own if none is given. Of a
-    /// task that has ended it changes nothing.
+    /// Asks a task to end: SIGTERM, and a kill of everything after `grace`, or the server's own if none is given; with one of
+    /// zero, the kill alone. Of a task that has ended it changes nothing.
     pub async fn stop(&self, task: TaskId, grace: Option<Duration>) -> Result<(), ClientError> {
         let request = StopTaskRequest { task_id: task.to_string(), grace: grace.map(proto_duration) };
         self.tasks.clone().stop_task(within(request, DEADLINE)).await?;

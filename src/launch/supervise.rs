@@ -10,7 +10,7 @@ use nix::sys::signalfd::SignalFd;
 use super::end;
 use super::pump::{Pump, Step};
 use super::task::{Task, Wait};
-use super::watch::{Watch, decide, kill, stop};
+use super::watch::{Watch, decide, kill};
 use crate::error::SysError;
 use crate::mutation::{Defence, off};
 use crate::task::outcome::Reason;
@@ -86,10 +86,9 @@ impl<'a> Supervisor<'a> {
         if !self.stop_on.is_some_and(|signals| signals.read_signal().is_ok_and(|info| info.is_some())) {
             return Ok(());
         }
-        let task = &mut self.watch.task;
-        match &task.ending {
-            None => stop(task, self.grace, Reason::Stopped),
-            Some(_) => kill(task),
+        match &self.watch.task.ending {
+            None => self.watch.stop(self.grace, Reason::Stopped),
+            Some(_) => kill(&mut self.watch.task),
         }
     }
 

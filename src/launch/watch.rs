@@ -114,6 +114,14 @@ impl Watch {
         self.look_at_oom()
     }
 
+    /// Asks it to end. One that has ended by itself was not stopped, however late that is seen.
+    pub fn stop(&mut self, grace: Duration, reason: Reason) -> Result<(), SysError> {
+        if self.task.main.is_none() {
+            self.read_status()?;
+        }
+        if self.is_over() { Ok(()) } else { stop(&mut self.task, grace, reason) }
+    }
+
     /// Whether the payload or its init has ended, or will not although it was killed: time to end the task.
     pub fn is_over(&self) -> bool {
         self.task.main.is_some() || self.init_gone || self.overdue_at().is_some_and(|at| Instant::now() >= at)
@@ -170,7 +178,8 @@ impl Watch {
     }
 }
 
-/// Asks the payload to end, and has everything killed when `grace` is over. Asked again, only a shorter grace counts.
+/// Asks the payload to end, and has everything killed when `grace` is over: without one, at once and unasked. Asked again, only a
+/// shorter grace counts.
 pub fn stop(task: &mut Task, grace: Duration, reason: Reason) -> Result<(), SysError> {
     let kill_at = Instant::now() + grace;
     if let Some(ending) = &mut task.ending {

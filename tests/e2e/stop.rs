@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::support::supervisor::Stopped;
 use crate::support::{Process, Server, pace, wait_until};
 
 #[test]
@@ -39,6 +40,22 @@ fn a_task_that_ignores_the_request_is_killed_when_the_grace_is_over() {
             (&status["outcome"]["signal"], &status["outcome"]["reason"]),
             (&"SIGKILL".into(), &"stopped".into())
         );
+    }
+}
+
+#[test]
+fn a_task_that_has_ended_by_itself_was_not_stopped() {
+    let server = Server::start();
+    for grace in ["0s", "10s"] {
+        let task = server.task(&["--", "sh", "-c", "sleep 1; exit 3"]);
+        let process = Process { pid: server.status(&task)["process_id"].as_i64().unwrap() as i32 };
+        // The launcher finds both when it goes on, and the request first.
+        let stopped = Stopped::new(server.launcher());
+        server.text("client001", &["stop", &task, "--grace", grace]);
+        wait_until("it has ended", || (!process.path("").exists()).then_some(()));
+        drop(stopped);
+        let outcome = server.ended(&task)["outcome"].clone();
+        assert_eq!((&outcome["exit_code"], &outcome["reason"]), (&3.into(), &"exit".into()), "grace {grace}");
     }
 }
 

@@ -158,7 +158,7 @@ impl Live {
                 poller.set_deadline(self.serial, starting.deadline());
                 News::None
             }
-            Stage::Running(watch) => match watch::stop(&mut watch.task, grace, reason) {
+            Stage::Running(watch) => match watch.stop(grace, reason) {
                 Ok(()) => self.step(None, poller),
                 Err(error) => self.kill(Reason::Containment, &error.to_string(), poller),
             },
@@ -288,7 +288,7 @@ impl Live {
         // A task that cannot be watched, or that someone has stopped meanwhile.
         let asked = match (added, self.stop.take()) {
             (Err(error), _) => watch::end_for(&mut watch.task, Reason::Containment, error.to_string()),
-            (Ok(()), Some((grace, reason))) => watch::stop(&mut watch.task, grace, reason),
+            (Ok(()), Some((grace, reason))) => watch.stop(grace, reason),
             (Ok(()), None) => Ok(()),
         };
         if let Err(error) = asked {
