@@ -299,7 +299,7 @@ fn moment(at: UnixMillis) -> Option<OffsetDateTime> {
         .and_then(|at| OffsetDateTime::from_unix_timestamp_nanos(i128::from(at) * 1_000_000).ok())
 }
 
-fn cut(text: &str) -> &str {
+pub(super) fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(LONGEST_TEXT)]
 }
 

@@ -48,6 +48,14 @@ impl Verb {
         Self::Recover,
     ];
 
+    /// Whether nothing is lost when its answer is not given.
+    pub fn only_tells(self) -> bool {
+        matches!(
+            self,
+            Self::GetStatus | Self::List | Self::ListOthers | Self::Wait | Self::Findings | Self::ShowFinding
+        )
+    }
+
     /// The name in the audit log: the command's own.
     pub fn name(self) -> &'static str {
         match self {

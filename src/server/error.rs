@@ -3,6 +3,7 @@
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 
+use super::audit_log::cut;
 use crate::containment::Leftover;
 use crate::error::{StartError, SysError};
 use crate::store::StoreError;
@@ -108,7 +109,8 @@ fn is_exhaustion(error: &SysError) -> bool {
 
 impl From<ApiError> for Status {
     fn from(error: ApiError) -> Self {
-        let mut status = Self::new(error.code(), error.message());
+        // What a client wrote may be in it, and comes back to it in headers, which nobody paces.
+        let mut status = Self::new(error.code(), cut(&error.message()));
         if let ApiError::Start(start @ StartError::Exec { .. }) = &error
             && let Ok(code) = MetadataValue::try_from(start.exit_code().to_string())
         {
@@ -142,5 +144,17 @@ impl From<StoreError> for ApiError {
 impl From<SysError> for ApiError {
     fn from(error: SysError) -> Self {
         if is_exhaustion(&error) { Self::Exhausted(error.to_string()) } else { Self::Internal(error.to_string()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clients_own_words_come_back_shortened() {
+        let name = "\u{1}".repeat(4 << 20);
+        let status = Status::from(ApiError::from(SpecError::new("profile", format!("{name:?} does not exist"))));
+        assert!(status.message().len() <= 1024 && status.message().contains("profile"), "{}", status.message().len());
     }
 }

@@ -4,11 +4,13 @@
 use std::future::Future;
 use std::sync::Arc;
 
+use prost::Message;
 use tonic::{Request, Response, Status};
 
 use super::audit_log::{AuditLog, Entry};
 use super::authorize::{Caller, Verb};
 use super::error::ApiError;
+use super::pace::Place;
 use super::peer::Peer;
 use super::registry::Registry;
 use crate::error::SysError;
@@ -47,13 +49,13 @@ impl Gate {
         let registry = Arc::clone(&self.registry);
         let work = async move {
             let result = match caller {
-                Ok(caller) => serve(registry, caller, request.into_inner()).await,
+                Ok(caller) => answer(registry, caller, verb, request.into_inner(), serve).await,
                 Err(error) => Err(error),
             };
             match result {
-                Ok(served) => {
-                    unanswered.answer(served.task, "ok", "").await;
-                    Ok(Response::new(served.answer))
+                Ok((task, response)) => {
+                    unanswered.answer(task, "ok", "").await;
+                    Ok(response)
                 }
                 Err(error @ ApiError::TooOften { told: true, .. }) => {
                     unanswered.forget();
@@ -83,6 +85,25 @@ impl Gate {
         self.registry.quotas.request(identity)?;
         Ok(Caller::new(identity, &self.registry.config.admins))
     }
+}
+
+/// Has the verb do its work, and counts the answer until the client has taken it.
+async fn answer<T, R, F>(
+    registry: Arc<Registry>,
+    caller: Caller,
+    verb: Verb,
+    request: T,
+    serve: impl FnOnce(Arc<Registry>, Caller, T) -> F,
+) -> Result<(Option<TaskId>, Response<R>), ApiError>
+where
+    F: Future<Output = Result<Served<R>, ApiError>>,
+{
+    let (quotas, name) = (Arc::clone(&registry.quotas), caller.name.clone());
+    let served = serve(registry, caller, request).await?;
+    let taken = quotas.answer(&name, served.bytes, verb.only_tells())?;
+    let mut response = Response::new(served.answer);
+    Place::keep(taken, response.extensions_mut());
+    Ok((served.task, response))
 }
 
 /// A request whose record is still to be written, and is written even if nobody waits for the answer any more.
@@ -138,12 +159,14 @@ fn report(recorded: Result<(), SysError>) {
 pub struct Served<R> {
     /// The task.
     pub task: Option<TaskId>,
+    /// What the answer weighs. A stream has a place already.
+    pub bytes: usize,
     /// The answer.
     pub answer: R,
 }
 
-impl<R> From<R> for Served<R> {
+impl<R: Message> From<R> for Served<R> {
     fn from(answer: R) -> Self {
-        Self { task: None, answer }
+        Self { task: None, bytes: answer.encoded_len(), answer }
     }
 }

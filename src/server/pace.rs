@@ -16,6 +16,8 @@ use http_body::{Frame, SizeHint};
 use tonic::Status;
 use tonic::body::Body;
 
+use super::quota::Taken;
+
 /// Pieces of output: one is being sent, and one is ready to be.
 pub const PIECES: usize = 2;
 /// Each has a head of its own in front of it. One chunk less than that: the piece of a head that was taken waits in the answer itself.
@@ -31,11 +33,25 @@ pub struct Paced {
     under_way: Arc<UnderWay>,
 }
 
+/// What an answer has taken of its user's, in its extensions: on its way past tonic to [`pace`].
+#[derive(Clone)]
+pub struct Place {
+    _taken: Arc<Taken>,
+}
+
+impl Place {
+    /// Puts it where it is found.
+    pub fn keep(taken: Taken, extensions: &mut http::Extensions) {
+        extensions.insert(Self { _taken: Arc::new(taken) });
+    }
+}
+
 type Last = Option<Result<Frame<Bytes>, Status>>;
 
 /// Paces an answer.
-pub fn pace(answer: Response<Body>) -> Response<Paced> {
-    answer.map(|body| Paced { body, last: None, under_way: Arc::default() })
+pub fn pace(mut answer: Response<Body>) -> Response<Paced> {
+    let under_way = Arc::new(UnderWay { _place: answer.extensions_mut().remove(), ..UnderWay::default() });
+    answer.map(|body| Paced { body, last: None, under_way })
 }
 
 #[derive(Default)]
@@ -43,6 +59,8 @@ struct UnderWay {
     pieces: AtomicUsize,
     bytes: AtomicUsize,
     freed: AtomicWaker,
+    /// Given back when the answer is over and its last piece is gone.
+    _place: Option<Place>,
 }
 
 impl UnderWay {
@@ -196,6 +214,22 @@ mod tests {
             kept.push(frame);
         }
         assert_eq!((read.load(Ordering::Relaxed), kept.len()), (PIECES, 2));
+    }
+
+    /// HTTP/2 lets go of a body that was reset, and not yet of a piece that the socket has not taken.
+    #[tokio::test]
+    async fn an_answer_is_counted_until_its_last_piece_is_gone_even_if_it_was_reset() {
+        let quotas = crate::server::quota::Quotas::new(crate::config::Config::default().quota);
+        let most = usize::MAX / 2;
+        let mut answer = Response::new(Body::new(Endless));
+        Place::keep(quotas.answer("a", most, true).unwrap(), answer.extensions_mut());
+        let mut body = pace(answer).into_body();
+        let piece = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
+        assert!(quotas.answer("a", 1, true).is_err());
+        drop(body);
+        assert!(quotas.answer("a", 1, true).is_err(), "a piece is still held");
+        drop(piece);
+        assert!(quotas.answer("a", 1, true).is_ok());
     }
 
     #[tokio::test]

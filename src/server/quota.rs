@@ -27,12 +27,16 @@ struct State {
 struct User {
     running: usize,
     streams: usize,
+    unread: usize,
     tokens: f64,
     filled_at: Instant,
     /// When a refusal was last recorded, and how many were not since.
     told_at: Option<Instant>,
     untold: u64,
 }
+
+/// What a stream holds whose reader has stopped reading. Other answers that are not read may hold as much in all as all streams.
+const STREAM: usize = 128 << 10;
 
 /// Something taken, given back when dropped.
 pub struct Taken {
@@ -45,6 +49,8 @@ pub struct Taken {
 enum Kind {
     Task,
     Stream,
+    /// Of so many bytes.
+    Answer(usize),
 }
 
 impl Quotas {
@@ -112,6 +118,20 @@ impl Quotas {
         Ok(self.taken(name, Kind::Stream))
     }
 
+    /// Counts an answer, until it is gone. One that did nothing but tell something is refused while too much was not read.
+    pub fn answer(self: &Arc<Self>, name: &str, bytes: usize, only_tells: bool) -> Result<Taken, ApiError> {
+        let most = self.limits.streams_per_user.saturating_mul(STREAM);
+        let mut state = self.state();
+        let user = state.user(name, f64::from(self.limits.burst));
+        if only_tells && user.unread >= most {
+            return Err(ApiError::Exhausted(format!(
+                "{most} bytes of answers to you were not read, which is your limit; read them or close their connections"
+            )));
+        }
+        user.unread += bytes;
+        Ok(self.taken(name, Kind::Answer(bytes)))
+    }
+
     /// Refuses a start when the user's stored output is at its limit.
     pub fn stored(&self, bytes: u64) -> Result<(), ApiError> {
         let most = self.limits.stored_output_per_user;
@@ -135,12 +155,24 @@ impl Quotas {
 impl State {
     fn user(&mut self, name: &str, burst: f64) -> &mut User {
         if self.users.len() >= REMEMBERED && !self.users.contains_key(name) {
-            self.users
-                .retain(|_, user| user.running > 0 || user.streams > 0 || user.filled_at.elapsed().as_secs() < 60);
+            self.users.retain(|_, user| user.has_taken() || user.filled_at.elapsed().as_secs() < 60);
         }
-        let fresh =
-            || User { running: 0, streams: 0, tokens: burst, filled_at: Instant::now(), told_at: None, untold: 0 };
+        let fresh = || User {
+            running: 0,
+            streams: 0,
+            unread: 0,
+            tokens: burst,
+            filled_at: Instant::now(),
+            told_at: None,
+            untold: 0,
+        };
         self.users.entry(name.to_owned()).or_insert_with(fresh)
+    }
+}
+
+impl User {
+    fn has_taken(&self) -> bool {
+        self.running > 0 || self.streams > 0 || self.unread > 0
     }
 }
 
@@ -154,6 +186,7 @@ impl Drop for Taken {
             match self.kind {
                 Kind::Task => user.running -= 1,
                 Kind::Stream => user.streams -= 1,
+                Kind::Answer(bytes) => user.unread -= bytes,
             }
         }
     }
@@ -204,5 +237,18 @@ mod tests {
         let open = quotas.stream("a");
         assert!(open.is_ok() && quotas.stream("a").is_err() && quotas.stream("b").is_ok());
         assert!(quotas.stored(9).is_ok() && quotas.stored(10).is_err());
+    }
+
+    #[test]
+    fn answers_that_were_not_read_are_counted_and_then_only_those_that_did_something_are_given() {
+        let quotas = quotas();
+        let large = quotas.answer("a", 2 << 20, true);
+        assert!(large.is_ok(), "one alone has room, whatever the limit");
+        assert!(quotas.answer("a", 1, true).is_err() && quotas.answer("a", 1, false).is_ok());
+        assert!(quotas.stream("a").is_ok() && quotas.answer("b", 1, true).is_ok());
+        drop(large);
+        let almost = quotas.answer("a", STREAM - 1, true);
+        let small = quotas.answer("a", 1, true);
+        assert!(almost.is_ok() && small.is_ok() && quotas.answer("a", 1, true).is_err(), "small ones add up");
     }
 }

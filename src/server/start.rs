@@ -46,7 +46,8 @@ pub async fn start(
             return Err(error);
         }
     };
-    Ok(Served { task: Some(id), answer: pb::StartTaskResponse { task_id: id.to_string() } })
+    let answer = pb::StartTaskResponse { task_id: id.to_string() };
+    Ok(Served { task: Some(id), ..answer.into() })
 }
 
 /// A start that nothing speaks against.

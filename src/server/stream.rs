@@ -60,7 +60,7 @@ pub async fn stream(
         registry.metrics.streamed(next.as_ref().map_or(0, |piece| piece.output.len()));
         Some((next, (reader, registry)))
     });
-    Ok((Box::pin(stream) as OutputStream).into())
+    Ok(Served { task: None, bytes: 0, answer: Box::pin(stream) })
 }
 
 /// The logs of a task, whether it runs or not.

@@ -121,8 +121,10 @@ pub(super) fn list(database: &Connection, query: &Query) -> Result<(Page, Vec<Re
 }
 
 fn size(record: &Record) -> usize {
-    let labels = record.labels.iter().map(|(name, value)| name.len() + value.len());
-    ENTRY_BYTES + record.command.len() + record.args.iter().map(String::len).chain(labels).sum::<usize>()
+    let labels = record.labels.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
+    // In memory, where many empty ones are not nothing.
+    let args = record.args.iter().map(|arg| arg.len() + size_of::<String>()).sum::<usize>();
+    ENTRY_BYTES + record.command.len() + args + labels
 }
 
 /// Every task without an end.

@@ -354,3 +354,16 @@ fn a_page_of_long_command_lines_is_short_and_nothing_is_left_out() {
         assert_eq!((seen.len(), pages), (10, 5));
     });
 }
+
+#[test]
+fn many_empty_arguments_fill_a_page_too() {
+    let dir = TempDir::new().unwrap();
+    let store = open(&file(&dir));
+    run(async {
+        for at in 0..10 {
+            store.insert(Record { args: vec![String::new(); 40_000], ..record("ann", at) }).await.unwrap();
+        }
+        let page = store.list(Query { limit: LARGEST_PAGE, ..Query::default() }).await.unwrap();
+        assert!(page.records.len() == 3 && page.next.is_some(), "{} records of a MB each", page.records.len());
+    });
+}

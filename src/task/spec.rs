@@ -13,6 +13,8 @@ const TASK_ID_VARIABLE: &str = "TASKMAN_TASK_ID";
 pub const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
 /// The kernel's own bound for arguments and environment together is a quarter of the stack limit; stay below it.
 const MAX_ARGS_BYTES: usize = 1 << 20;
+/// What the kernel counts for an argument besides its text: the end of it, and a pointer to it.
+const ARGUMENT: usize = 1 + size_of::<usize>();
 /// No program reads more, and each is compared with all the others.
 const MAX_VARIABLES: usize = 1024;
 
@@ -141,10 +143,12 @@ impl TaskSpec {
         if std::iter::once(command).chain(args.iter().map(String::as_str)).any(|arg| arg.contains('\0')) {
             return Err(SpecError::new("args", "contain a NUL byte, which no program can receive"));
         }
-        if command.len() + args.iter().map(|arg| arg.len() + 1).sum::<usize>() > MAX_ARGS_BYTES {
+        if command.len() + args.iter().map(|arg| arg.len() + ARGUMENT).sum::<usize>() > MAX_ARGS_BYTES {
             return Err(SpecError::new(
                 "args",
-                format!("are longer than {MAX_ARGS_BYTES} bytes; pass the data on standard input"),
+                format!(
+                    "are longer than {MAX_ARGS_BYTES} bytes, with {ARGUMENT} for each; pass the data on standard input"
+                ),
             ));
         }
         Ok(Self {
@@ -269,6 +273,7 @@ mod tests {
         assert_eq!(field(TaskSpec::new("", [""; 0])), "command");
         assert_eq!(field(TaskSpec::new("x", ["a\0b"])), "args");
         assert_eq!(field(TaskSpec::new("x", ["y".repeat(2 << 20)])), "args");
+        assert_eq!(field(TaskSpec::new("x", vec![""; 120_000])), "args");
         assert_eq!(field(ok().with_env("A=B", "c")), "env");
         assert_eq!(field(ok().with_env("TASKMAN_TASK_ID", "c")), "env");
         assert_eq!(field(ok().with_hostname("a b")), "hostname");

@@ -77,7 +77,42 @@ fn a09_a_reader_that_never_reads_stops_nobody() {
 
 /// How many streams the audit log says were opened.
 fn streams(server: &Server) -> usize {
-    server.audit().iter().filter(|line| line.contains("\"verb\":\"stream\"")).count()
+    recorded(server, "stream")
+}
+
+fn recorded(server: &Server, verb: &str) -> usize {
+    server.audit().iter().filter(|line| line.contains(&format!("\"verb\":\"{verb}\""))).count()
+}
+
+#[test]
+fn answers_that_nobody_reads_are_counted_and_then_refused() {
+    let server = Server::configured("[quota]\nstreams_per_user = 1\n");
+    on(async {
+        let mut client = connect(&server, "client001").await;
+        let id = start(&mut client, sh(&format!("true {}", "x".repeat(100 << 10)))).await.unwrap();
+        ended(&mut client, &id).await;
+        let list = pb::ListTasksRequest::default();
+        for _ in 0..4 {
+            client.list_tasks(list.clone()).await.expect("one that is read counts no more");
+        }
+        let config = Arc::new(tls(&server, Some(identity(&server.certs(), "client001"))));
+        let mut silent = Raw::open(server.port(), &config).await.unwrap();
+        // Without a window all that is answered stays with the server.
+        let window = [&4u16.to_be_bytes()[..], &0u32.to_be_bytes()].concat();
+        silent.send(&frame(SETTINGS, 0, 0, &window)).await.unwrap();
+        for stream in [1, 3] {
+            silent.send(&request(stream, "ListTasks", &list)).await.unwrap();
+        }
+        wait_until("they are answered", || (recorded(&server, "list") == 6).then_some(()));
+        let refused = client.list_tasks(list.clone()).await.unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
+        assert!(refused.message().contains("not read"), "{refused:?}");
+        start(&mut client, sh("true")).await.expect("what it does is done, and told");
+        drop(silent);
+        while client.list_tasks(list.clone()).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
 }
 
 #[test]
