@@ -111,7 +111,8 @@ impl Task {
             .on("pidfd_send_signal", format!("{} to task {}", signal::name(number), self.id()))
     }
 
-    /// Asks the task to end: SIGTERM now, and a kill of everything in it after `grace`; without one, the kill alone. [`Task::wait`] sees it through.
+    /// Asks the task to end: SIGTERM now, and a kill of everything in it after `grace`; without one, the kill alone.
+    /// [`Task::wait`] sees it through.
     pub fn stop(&mut self, grace: Duration) -> Result<(), SysError> {
         watch::stop(self, grace, Reason::Stopped)
     }

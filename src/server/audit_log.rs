@@ -20,13 +20,12 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use time::macros::format_description;
 
+use super::error::cut;
 use crate::config::{self, Fsync};
 use crate::error::{Context, SysError};
 use crate::task::id::TaskId;
 use crate::task::record::UnixMillis;
 
-/// Longer texts are cut: a client must not fill the disk with reasons.
-const LONGEST_TEXT: usize = 1024;
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// One request and its answer, or one line of the containment journal.
@@ -297,10 +296,6 @@ fn moment(at: UnixMillis) -> Option<OffsetDateTime> {
     Some(at)
         .filter(|at| *at > 0)
         .and_then(|at| OffsetDateTime::from_unix_timestamp_nanos(i128::from(at) * 1_000_000).ok())
-}
-
-pub(super) fn cut(text: &str) -> &str {
-    &text[..text.floor_char_boundary(LONGEST_TEXT)]
 }
 
 #[cfg(test)]

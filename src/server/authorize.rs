@@ -48,8 +48,8 @@ impl Verb {
         Self::Recover,
     ];
 
-    /// Whether nothing is lost when its answer is not given.
-    pub fn only_tells(self) -> bool {
+    /// Whether its answer may be withheld: nothing was done, and no operator needs it to get out of trouble.
+    pub fn may_withhold(self) -> bool {
         matches!(
             self,
             Self::GetStatus | Self::List | Self::ListOthers | Self::Wait | Self::Findings | Self::ShowFinding

@@ -3,7 +3,6 @@
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 
-use super::audit_log::cut;
 use crate::containment::Leftover;
 use crate::error::{StartError, SysError};
 use crate::store::StoreError;
@@ -14,6 +13,9 @@ pub const EXIT_CODE_KEY: &str = "taskman-exit-code";
 
 /// Leftovers that a message names: it travels in a header, which is small. VerifyClean tells all.
 const NAMED: usize = 8;
+
+/// Longer texts are cut.
+const LONGEST_TEXT: usize = 1024;
 
 /// A refusal, or a failure.
 #[derive(Debug)]
@@ -107,9 +109,14 @@ fn is_exhaustion(error: &SysError) -> bool {
     [libc::EMFILE, libc::ENFILE, libc::EAGAIN, libc::ENOMEM, libc::ENOSPC].contains(&error.errno)
 }
 
+/// What is told of a request may repeat it: a client must fill neither the disk with reasons nor the memory with headers, which
+/// nobody paces.
+pub fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(LONGEST_TEXT)]
+}
+
 impl From<ApiError> for Status {
     fn from(error: ApiError) -> Self {
-        // What a client wrote may be in it, and comes back to it in headers, which nobody paces.
         let mut status = Self::new(error.code(), cut(&error.message()));
         if let ApiError::Start(start @ StartError::Exec { .. }) = &error
             && let Ok(code) = MetadataValue::try_from(start.exit_code().to_string())

@@ -85,6 +85,7 @@ impl Events {
             }
             ServerEvent::Parked(slot) => {
                 let took = Duration::from_micros(slot.built_micros);
+                // Counted last: who sees the count finds it.
                 self.registry.slots.add(*slot);
                 self.registry.metrics.slot_built(took);
             }

@@ -100,7 +100,7 @@ where
 {
     let (quotas, name) = (Arc::clone(&registry.quotas), caller.name.clone());
     let served = serve(registry, caller, request).await?;
-    let taken = quotas.answer(&name, served.bytes, verb.only_tells())?;
+    let taken = quotas.answer(&name, served.bytes, verb.may_withhold())?;
     let mut response = Response::new(served.answer);
     Place::keep(taken, response.extensions_mut());
     Ok((served.task, response))

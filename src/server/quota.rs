@@ -118,12 +118,12 @@ impl Quotas {
         Ok(self.taken(name, Kind::Stream))
     }
 
-    /// Counts an answer, until it is gone. One that did nothing but tell something is refused while too much was not read.
-    pub fn answer(self: &Arc<Self>, name: &str, bytes: usize, only_tells: bool) -> Result<Taken, ApiError> {
+    /// Counts an answer, until it is gone. One that may be withheld is, while too much was not read.
+    pub fn answer(self: &Arc<Self>, name: &str, bytes: usize, may_withhold: bool) -> Result<Taken, ApiError> {
         let most = self.limits.streams_per_user.saturating_mul(STREAM);
         let mut state = self.state();
         let user = state.user(name, f64::from(self.limits.burst));
-        if only_tells && user.unread >= most {
+        if may_withhold && user.unread >= most {
             return Err(ApiError::Exhausted(format!(
                 "{most} bytes of answers to you were not read, which is your limit; read them or close their connections"
             )));

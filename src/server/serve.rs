@@ -40,7 +40,7 @@ const WINDOW: u32 = 1 << 20;
 /// Streams that were reset before anyone looked at them; beyond it the connection is closed (rapid reset).
 const PENDING_RESETS: usize = 64;
 /// Requests to the services that no gate stands before: names, which they repeat in their answers.
-const SMALL: usize = 4 << 10;
+const NAME_BYTES: usize = 4 << 10;
 /// How long open streams have to take their last message once every task is final.
 const CLOSING: Duration = Duration::from_secs(1);
 /// Readers of stored output that look into a file at the same moment; the others wait. Each has a descriptor then.
@@ -116,9 +116,9 @@ async fn run(config: Config, listeners: Listeners, socket: OwnedFd, state: &Path
         .layer(MapResponseLayer::new(|answer| pace(uncopied(answer))))
         .add_service(tasks)
         .add_service(containment)
-        .add_service(health_service.max_decoding_message_size(SMALL))
-        .add_service(reflection().build_v1()?.max_decoding_message_size(SMALL))
-        .add_service(reflection().build_v1alpha()?.max_decoding_message_size(SMALL))
+        .add_service(health_service.max_decoding_message_size(NAME_BYTES))
+        .add_service(reflection().build_v1()?.max_decoding_message_size(NAME_BYTES))
+        .add_service(reflection().build_v1alpha()?.max_decoding_message_size(NAME_BYTES))
         .serve_with_incoming(incoming);
     tokio::spawn(retention::run(Arc::clone(&registry)));
     tokio::spawn({

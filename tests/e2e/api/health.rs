@@ -64,6 +64,10 @@ macro_rules! services {
             other => panic!("{other:?}"),
         };
         assert!(matches!(&answers[1], MessageResponse::FileDescriptorResponse(file) if !file.file_descriptor_proto.is_empty()));
+        // It would be repeated twice, and held for a client that does not read it.
+        let long = ServerReflectionRequest { host: "x".repeat(8 << 10), ..ask(MessageRequest::ListServices(String::new())) };
+        let mut refused = client.server_reflection_info(tokio_stream::iter([long])).await.unwrap().into_inner();
+        assert!(!matches!(refused.next().await, Some(Ok(_))), "a name of 8 KiB");
         names
     }};
 }
