@@ -43,6 +43,8 @@ const PENDING_RESETS: usize = 64;
 const NAME_BYTES: usize = 4 << 10;
 /// How long open streams have to take their last message once every task is final.
 const CLOSING: Duration = Duration::from_secs(1);
+/// For the rest to let go of the store, which is whole in its one file only once it is closed; the launcher waits a little longer.
+const LEAVING: Duration = Duration::from_secs(4);
 /// Readers of stored output that look into a file at the same moment; the others wait. Each has a descriptor then.
 const READING: usize = 64;
 
@@ -64,7 +66,7 @@ pub fn serve(config: Config, listeners: Listeners, socket: OwnedFd, state: &Path
         .max_blocking_threads(READING)
         .build()?;
     let result = runtime.block_on(run(config, listeners, socket, state));
-    runtime.shutdown_timeout(CLOSING);
+    runtime.shutdown_timeout(LEAVING);
     result
 }
 

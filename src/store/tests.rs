@@ -63,6 +63,27 @@ pub(super) fn end(status: Status, ended_at: UnixMillis, stored: u64) -> End {
     End { outcome, ended_at, usage: Usage::default(), containment, output }
 }
 
+/// Whoever copies the file when the server has ended has it all.
+#[test]
+fn a_closed_store_is_one_file() {
+    let close = || {
+        let dir = TempDir::new().unwrap();
+        let store = open(&file(&dir));
+        let one = record("ann", 1);
+        assert_eq!(run(store.insert(one.clone())).unwrap(), Inserted::New);
+        assert_eq!(run(store.get(one.id)).unwrap(), Some(one));
+        drop(store);
+        let names = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        assert_eq!(names.collect::<Vec<_>>(), ["tasks.db"]);
+    };
+    // Many at once: the two threads of one come to their end in every order.
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| (0..50).for_each(|_| close()));
+        }
+    });
+}
+
 #[test]
 fn what_was_stored_is_there_after_a_restart() {
     let dir = TempDir::new().unwrap();

@@ -32,7 +32,8 @@ struct Done {
 pub(super) struct Workers {
     writes: Option<Sender<Write>>,
     reads: Option<Sender<Read>>,
-    threads: Vec<JoinHandle<()>>,
+    /// The one that reads, then the one that writes.
+    threads: [Option<JoinHandle<()>>; 2],
 }
 
 impl Workers {
@@ -44,7 +45,7 @@ impl Workers {
         let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
         let writing = thread("store-write").spawn(move || write(writer, &to_write)).on("clone", "store writer")?;
         let reading = thread("store-read").spawn(move || to_read.iter().for_each(|read| read(&reader)));
-        let threads = vec![writing, reading.on("clone", "store reader")?];
+        let threads = [reading.on("clone", "store reader")?, writing].map(Some);
         Ok(Self { writes: Some(writes), reads: Some(reads), threads })
     }
 
@@ -99,12 +100,14 @@ impl Workers {
 }
 
 impl Drop for Workers {
-    /// Lets the threads do what is queued, then ends them.
+    /// Lets the threads do what is queued, then ends them one after the other: the last to close the database puts everything
+    /// into its one file, and of two that close at the same moment neither is the last.
     fn drop(&mut self) {
-        (self.writes, self.reads) = (None, None);
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
-        }
+        let [reading, writing] = &mut self.threads;
+        self.reads = None;
+        let _ = reading.take().map(JoinHandle::join);
+        self.writes = None;
+        let _ = writing.take().map(JoinHandle::join);
     }
 }
 
