@@ -7,7 +7,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::finding::{IncidentId, Kind};
 use super::health::{Health, Reason};
 use crate::error::{Context, SysError};
+use crate::sys::file;
 use crate::task::id::TaskId;
 use crate::task::record::{UnixMillis, now};
 
@@ -104,15 +105,11 @@ impl Journal {
 
 /// Takes the lock within a bound: whoever holds it may be stopped, and the launcher must not be stopped with it.
 fn lock(file: &File, shown: &str) -> Result<(), SysError> {
-    let until = Instant::now() + PATIENCE;
-    while file.try_lock().is_err() {
-        if Instant::now() >= until {
-            let error = SysError::new("flock", shown, Errno::ETIMEDOUT);
-            return Err(error.hint("a process that is stopped holds its lock; see `fuser -v` of the file"));
-        }
-        let _ = nix::poll::poll(&mut [], nix::poll::PollTimeout::from(5u8));
+    if file::lock_within(file, PATIENCE) {
+        return Ok(());
     }
-    Ok(())
+    let error = SysError::new("flock", shown, Errno::ETIMEDOUT);
+    Err(error.hint("a process that is stopped holds its lock; see `fuser -v` of the file"))
 }
 
 fn read(mut file: &File) -> std::io::Result<Vec<Line>> {

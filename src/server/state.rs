@@ -7,6 +7,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat};
@@ -14,10 +15,12 @@ use nix::sys::stat::{Mode, fchmod, mkdirat};
 use nix::unistd::{Gid, Uid, fchown};
 
 use crate::error::{Context, SysError};
-use crate::sys::fd;
+use crate::sys::{fd, file};
 
 /// The directory that the server writes to.
 const SERVER: &str = "server";
+/// What a killed server's other half has to end in before its successor gives up.
+const OTHER_HALF: Duration = Duration::from_secs(5);
 
 /// The state directory, locked twice: by the launcher, and by the server on the directory that is its own. Whoever holds a copy
 /// of a lock's descriptor can release it, so the server is not given the launcher's; and it may outlive the launcher, so it
@@ -45,7 +48,7 @@ impl State {
             return Err(SysError::new("use", name, Errno::EPERM)
                 .hint("it must belong to root, and nobody else may write to it; choose another --state-dir"));
         }
-        lock(&directory, &name)?;
+        lock(&directory, &name, Duration::ZERO)?;
         // Passed through to `server/`, and no more.
         fchmod(&directory, Mode::from_bits_truncate(0o711)).on("fchmod", &*name)?;
         let server_lock = give(directory.as_fd(), &path, uid)?;
@@ -59,11 +62,12 @@ impl State {
     }
 }
 
-fn lock(directory: &File, name: &str) -> Result<(), SysError> {
-    directory.try_lock().map_err(|_| {
-        SysError::new("flock", name, Errno::EWOULDBLOCK)
-            .hint("another taskman-server runs on this state directory; stop it, or give this one its own --state-dir")
-    })
+fn lock(directory: &File, name: &str, patience: Duration) -> Result<(), SysError> {
+    if file::lock_within(directory, patience) {
+        return Ok(());
+    }
+    Err(SysError::new("flock", name, Errno::EWOULDBLOCK)
+        .hint("another taskman-server runs on this state directory; stop it, or give this one its own --state-dir"))
 }
 
 fn give(directory: BorrowedFd<'_>, path: &Path, uid: u32) -> Result<File, SysError> {
@@ -75,7 +79,8 @@ fn give(directory: BorrowedFd<'_>, path: &Path, uid: u32) -> Result<File, SysErr
     let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_RDONLY;
     let server = openat(directory, SERVER, flags, Mode::empty()).on("open", &*name)?;
     let server = File::from(fd::lift(server).on("fcntl", &*name)?);
-    lock(&server, &name)?;
+    // The launcher's lock is ours, so whoever has this one has lost its launcher, and ends because of it.
+    lock(&server, &name, OTHER_HALF)?;
     let meta = server.metadata().on("fstat", &*name)?;
     let owner = meta.uid();
     // Just made, or its own. What another uid wrote is not handed over: server_uid was changed, and its files with it must be.
@@ -103,7 +108,22 @@ mod tests {
         State::open(path, UID).map(|_| ()).unwrap_err().to_string()
     }
 
+    /// A child that another test has forked holds the launcher's lock until it executes its program.
+    #[allow(clippy::disallowed_methods)]
+    fn reopen(path: &Path, uid: u32) -> Result<State, SysError> {
+        let is_launchers =
+            |error: &SysError| error.errno() == Errno::EWOULDBLOCK && !error.to_string().contains("state/server");
+        for _ in 0..1000 {
+            match State::open(path, uid) {
+                Err(error) if is_launchers(&error) => std::thread::sleep(Duration::from_millis(10)),
+                other => return other,
+            }
+        }
+        State::open(path, uid)
+    }
+
     #[test]
+    #[allow(clippy::disallowed_methods)] // another process, played by a thread
     fn the_directory_is_roots_and_one_in_it_is_the_servers() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a/state");
@@ -118,12 +138,17 @@ mod tests {
         File::from(state.server_lock.try_clone().unwrap()).unlock().unwrap();
         assert!(refusal(&path).contains("another taskman-server"));
         drop(state);
-        let State { lock, server_lock, .. } = State::open(&path, UID).unwrap();
+        let State { lock, server_lock, .. } = reopen(&path, UID).unwrap();
         drop(lock);
         assert!(refusal(&path).contains("another taskman-server"));
-        drop(server_lock);
-        State::open(&path, UID).unwrap();
-        assert!(State::open(&path, UID + 1).is_err(), "another uid's files were handed over");
+        // One that ends meanwhile is waited for.
+        let ending = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(200));
+            drop(server_lock);
+        });
+        reopen(&path, UID).unwrap();
+        ending.join().unwrap();
+        assert!(reopen(&path, UID + 1).is_err(), "another uid's files were handed over");
     }
 
     #[test]

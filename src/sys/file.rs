@@ -1,11 +1,13 @@
-//! Reading a file without waiting for a disk, and without asking for its size.
+//! Files: reading one without waiting for a disk, or without asking for its size; and waiting for one's lock, but not for ever.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+use nix::poll::{PollTimeout, poll};
 
 /// Most files of proc are smaller; what is not takes another read for each doubling.
 const ROOM: usize = 4 << 10;
@@ -38,4 +40,16 @@ pub fn text(path: impl AsRef<Path>) -> io::Result<String> {
     }
     bytes.truncate(length);
     Ok(String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+}
+
+/// Takes the lock of a file; false if others have held it for all of `patience`.
+pub fn lock_within(file: &File, patience: Duration) -> bool {
+    let until = Instant::now() + patience;
+    while file.try_lock().is_err() {
+        if Instant::now() >= until {
+            return false;
+        }
+        let _ = poll(&mut [], PollTimeout::from(5u8));
+    }
+    true
 }
