@@ -99,7 +99,8 @@ impl Starting {
                     }
                     self.said.extend_from_slice(&piece[..received.bytes]);
                 }
-                Err(Errno::EINTR) => {}
+                // It has died with its command unread. The kernel says so once, and then that it is the end.
+                Err(Errno::EINTR | Errno::ECONNRESET) => {}
                 Err(Errno::EAGAIN) if self.said == [sandbox::PARKED] => {
                     fault::point("parked");
                     self.said.clear();

@@ -6,6 +6,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::support::scrape::{scrape, series};
+use crate::support::supervisor::send;
 use crate::support::{Process, Server, cgroups};
 
 /// A server that tells what stands ready, and does not end it before it is asked to.
@@ -135,7 +136,7 @@ fn tasks_of_another_shape_get_a_sandbox_of_their_own() {
 
 #[test]
 fn a_sandbox_that_dies_while_it_waits_costs_nobody_a_task() {
-    let server = server("slots = 4\nidle = \"10m\"");
+    let server = server("slots = 1\nidle = \"10m\"");
     let (_, cold) = first(&server, &[]);
     let group = cgroups::directory(cold, "");
     // Whatever is seen first, its death or the request: so several times.
@@ -144,13 +145,37 @@ fn a_sandbox_that_dies_while_it_waits_costs_nobody_a_task() {
         let slot = groups(&group).into_iter().find(|path| *path != group).expect("the group of a sandbox");
         let pids = members(&slot);
         assert_eq!(pids.len(), 2, "{pids:?}");
-        nix::sys::signal::kill(nix::unistd::Pid::from_raw(pids[victim]), Signal::SIGKILL).unwrap();
+        send(Process { pid: pids[victim] }, Signal::SIGKILL);
         let task = server.task(&["--", "echo", "all the same"]);
         assert_eq!(server.ended(&task)["containment"]["verdict"], "proven");
         assert_eq!(server.text("client001", &["stream", &task]), "all the same\n");
         wait_until("it is gone", || !slot.exists());
     }
     assert_eq!(starts(&server).0 + starts(&server).1, 9);
+}
+
+/// It was given the command, and has not read it.
+#[test]
+fn a_sandbox_that_dies_with_its_command_costs_nobody_a_task() {
+    let server = server("slots = 1\nidle = \"10m\"");
+    let (_, cold) = first(&server, &[]);
+    let group = cgroups::directory(cold, "");
+    wait_until("a sandbox stands ready", || ready(&server) > 0);
+    let slot = groups(&group).into_iter().find(|path| *path != group).expect("the group of a sandbox");
+    let pids = members(&slot);
+    assert_eq!(pids.len(), 2, "{pids:?}");
+    pids.iter().for_each(|pid| send(Process { pid: *pid }, Signal::SIGSTOP));
+    let mut start = server.begin("client001", &["start", "--follow", "--", "echo", "all the same"]);
+    wait_until("it is taken", || ready(&server) == 0);
+    assert!(
+        !start.ends_within(std::time::Duration::from_millis(200)),
+        "it was executed by a process that stands still"
+    );
+    send(Process { pid: pids[0] }, Signal::SIGKILL);
+    assert_eq!(start.line(), "all the same");
+    assert_eq!(start.end().status.code(), Some(0));
+    assert_eq!(starts(&server), (0, 2));
+    wait_until("it is gone", || !slot.exists());
 }
 
 #[test]
