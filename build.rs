@@ -1,5 +1,5 @@
-//! Generates the messages and services of `proto/`, without a protoc on the machine, and builds sandbox-init
-//! (`src/sys/reaper/main.rs`) as a static program without libc, to be embedded in the library.
+//! Generates the messages and services of `proto/`, without a protoc on the machine; compiles the payload's filter, so that no
+//! start has to; and builds sandbox-init (`src/sys/reaper/main.rs`) as a static program without libc, to be embedded in the library.
 //!
 //! That is a program of its own so that nothing of the launcher is in its memory; it is this small so that executing it
 //! costs less than a tenth of a millisecond.
@@ -8,8 +8,13 @@ use std::env;
 use std::path::PathBuf;
 use std::process::Command;
 
+#[path = "src/sandbox/seccomp/mod.rs"]
+#[expect(dead_code, reason = "the library needs more of it")]
+mod seccomp;
+
 fn main() {
     messages();
+    filter();
     sandbox_init();
 }
 
@@ -29,6 +34,16 @@ fn messages() {
         .codec_path("crate::proto::codec::Exact")
         .compile_fds(compiler.file_descriptor_set())
         .expect("messages are generated");
+}
+
+/// As an array of Rust's.
+fn filter() {
+    println!("cargo::rerun-if-changed=src/sandbox/seccomp");
+    let instruction = |libc::sock_filter { code, jt, jf, k }| {
+        format!("libc::sock_filter {{ code: {code}, jt: {jt}, jf: {jf}, k: {k} }},\n")
+    };
+    let array: String = seccomp::payload().into_iter().map(instruction).collect();
+    std::fs::write(out_dir().join("payload-filter.rs"), format!("[\n{array}]")).expect("OUT_DIR can be written to");
 }
 
 fn out_dir() -> PathBuf {

@@ -147,7 +147,7 @@ static void bind_tree(const char *source, const char *target)
 static void build_etc(void)
 {
     static const char *const shared[] = {"/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/ssl", "/etc/pki",
-        "/etc/crypto-policies", "/etc/alternatives", "/etc/localtime", "/etc/os-release"};
+        "/etc/crypto-policies", "/etc/alternatives", "/etc/java-openjdk", "/etc/localtime", "/etc/os-release"};
     static const char *const own[][2] = {{"etc/passwd", "root:x:0:0:root:/:/bin/sh\ntask:x:1899999999:1899999999:task:/task:/bin/sh\n"},
         {"etc/group", "root:x:0:\ntask:x:1899999999:\n"}, {"etc/hosts", "127.0.0.1 localhost bench\n"}, {"etc/hostname", "bench\n"},
         {"etc/resolv.conf", "# no network, no name server\n"}, {"etc/nsswitch.conf", "passwd: files\n"}};
@@ -155,14 +155,15 @@ static void build_etc(void)
     check(mkdir("etc", 0755), "mkdir", "etc");
     for (size_t i = 0; i < sizeof shared / sizeof *shared; i++)
         bind_tree(shared[i], shared[i] + 1);
-    DIR *host = opendir("/etc");
-    check(host ? 0 : -1, "opendir", "/etc");
-    for (struct dirent *entry; (entry = readdir(host));)
-        if (strncmp(entry->d_name, "java-", 5) == 0) {
-            snprintf(path, sizeof path, "/etc/%s", entry->d_name);
+    DIR *installed = opendir("/usr/lib/jvm");
+    for (struct dirent *entry; installed && (entry = readdir(installed));) {
+        char *cpu = strrchr(entry->d_name, '-');
+        snprintf(path, sizeof path, "/etc/%.*s", cpu ? (int)(cpu - entry->d_name) : 0, entry->d_name);
+        if (strncmp(path, "/etc/java-", 10) == 0 && access(path + 1, F_OK) != 0)
             bind_tree(path, path + 1);
-        }
-    closedir(host);
+    }
+    if (installed)
+        closedir(installed);
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         put(own[i][0], own[i][1]);
 }

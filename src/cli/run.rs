@@ -187,12 +187,12 @@ fn show(
     errors: BorrowedFd<'_>,
     stop_on: &SignalFd,
 ) -> Result<(), SysError> {
-    let json = serde_json::to_string(report).unwrap_or_default();
-    file.map(|file| file.write(&json)).transpose()?;
+    let json = || serde_json::to_string(report).unwrap_or_default();
+    file.map(|file| file.write(&json())).transpose()?;
     let plain = matches!(report.outcome.reason, Reason::Exit | Reason::Signal) && report.containment.is_proven();
     match args.output {
         _ if args.quiet => {}
-        OutputFormat::Json => tell(&format!("{json}\n"), errors, stop_on),
+        OutputFormat::Json => tell(&format!("{}\n", json()), errors, stop_on),
         OutputFormat::Table if plain && !errors.is_terminal() => {}
         OutputFormat::Table => {
             let line = summary(&report.outcome, &report.usage, &report.containment, &report.reduced);

@@ -8,7 +8,7 @@ use nix::fcntl::AtFlags;
 use nix::sched::CpuSet;
 use nix::unistd::execveat;
 
-use super::{Failure, Plan, identity, limits, namespaces, procfs, step};
+use super::{Failure, Plan, identity, limits, namespaces, step};
 use crate::error::{Context, SysError};
 use crate::fault;
 use crate::mutation::{Defence, off};
@@ -25,12 +25,8 @@ pub fn become_init(plan: &Plan<'_>, payload: i32, processors: &CpuSet) -> Result
     fault::role("init");
     step("payload-processors", part_from(payload, processors))?;
     step("priority", scheduling::prefer().on("setpriority", "sandbox-init"))?;
-    step("proc", procfs::cover(plan))?;
     step("hostname", namespaces::set_hostname(plan))?;
     step("loopback", namespaces::loopback_up())?;
-    // Init goes where the payload is. A processor share is handed out in slices per processor; on one of its own, init could
-    // be out of them, and not reap, while the payload still runs.
-    step("own-processors", limits::show_processors(0, processors))?;
     step("files", limits::bound_files(plan))?;
     step("identity", identity::drop_privileges(plan))?;
     // The change of credentials has cleared it.

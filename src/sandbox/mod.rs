@@ -121,7 +121,6 @@ fn confine(plan: &Plan<'_>) -> Result<Infallible, Failure> {
     step("signals", signal::reset_dispositions().and_then(|()| signal::block_all()).on("sigaction", "all signals"))?;
     let processors = step("processors", limits::choose_processors(plan))?;
     if off(Defence::PayloadNotPid1) {
-        step("proc", procfs::cover(plan))?;
         return payload::become_payload(plan, &processors);
     }
     match clone::fork().on("fork", "payload").map_err(failed("fork"))? {

@@ -6,15 +6,18 @@ use std::ffi::CString;
 use nix::errno::Errno;
 use nix::sched::CpuSet;
 use nix::sys::stat::{Mode, umask};
-use nix::unistd::{chdir, execve, read, setsid, write};
+use nix::unistd::{chdir, execve, getppid, read, setsid, write};
 
-use super::{CONFINED, FAILURE, Failure, PARKED, Plan, identity, limits, seccomp, step, verify};
+use super::{CONFINED, FAILURE, Failure, PARKED, Plan, identity, limits, procfs, step, verify};
 use crate::error::{Context, SysError};
 use crate::fault;
 use crate::mutation::{Defence, off};
 use crate::sys;
 use crate::sys::{fd, signal};
 use crate::task::spec::Command;
+
+/// [`super::seccomp::payload`], compiled when this program was and not at each start.
+static FILTER: &[libc::sock_filter] = &include!(concat!(env!("OUT_DIR"), "/payload-filter.rs"));
 
 /// Beside [`FAILURE`], the one descriptor above 2 that is open until execve.
 const GO: i32 = 4;
@@ -23,6 +26,7 @@ const GO: i32 = 4;
 pub fn become_payload(plan: &Plan<'_>, processors: &CpuSet) -> Result<Infallible, Failure> {
     fault::role("payload");
     step("session", own_session())?;
+    step("proc", procfs::cover(plan))?;
     step("files", limits::bound_files(plan))?;
     // Init has mostly seen to it by now; once this process has another uid, it may not.
     step("processors", limits::show_processors(0, processors))?;
@@ -32,10 +36,14 @@ pub fn become_payload(plan: &Plan<'_>, processors: &CpuSet) -> Result<Infallible
     step("descriptors", keep_descriptors(plan))?;
     step("signals", signal::unblock_all().on("sigprocmask", "none"))?;
     if !off(Defence::Seccomp) {
-        step("seccomp", sys::seccomp::install(&seccomp::payload()).on("seccomp", "payload filter"))?;
+        step("seccomp", sys::seccomp::install(FILTER).on("seccomp", "payload filter"))?;
     }
     if !off(Defence::PayloadNotPid1) {
         step("init", wait_for_init())?;
+        // Init comes where the payload is. A processor share is handed out in slices per processor; on one of its own, init could
+        // be out of them, and not reap, while the payload still runs. Only now, when it sleeps: before, both would share one. It has the
+        // same uid by now, so that takes no privilege.
+        step("init-processors", limits::show_processors(getppid().as_raw(), processors))?;
     }
     step("verify", verify::identity(plan))?;
     let command = if plan.parked { step("park", wait_for_command())? } else { plan.spec.command() };
@@ -141,5 +149,16 @@ fn wait_for_init() -> Result<(), SysError> {
     match read(fd::placed(GO), &mut [0]).on("read", "go pipe")? {
         1 => Ok(()),
         _ => Err(SysError::new("read", "go pipe", Errno::EPIPE).hint("sandbox-init could not be started")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sandbox::seccomp;
+
+    #[test]
+    fn the_filter_is_the_tables() {
+        assert_eq!(*FILTER, *seccomp::payload());
     }
 }

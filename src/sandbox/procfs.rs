@@ -25,7 +25,7 @@ pub const PASS_THROUGH: [(&str, &str); 2] = [
 /// Entries written by taskman, in the sizes of the task's limits.
 pub const SYNTHETIC: [&str; 4] = ["cpuinfo", "loadavg", "meminfo", "stat"];
 
-/// Where process 1 keeps the directory of covers, over which proc is mounted.
+/// Where the directory of covers, over which proc is mounted, is kept until the payload's process has used it.
 const COVERS: i32 = 7;
 
 /// Puts covers and synthetic files where `proc` will be mounted: reachable from here through a descriptor, and from

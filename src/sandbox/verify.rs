@@ -10,14 +10,14 @@ use nix::sys::statvfs::FsFlags;
 use super::Plan;
 use crate::error::{Context, SysError};
 use crate::mutation::{Defence, off};
-use crate::sys::caps;
+use crate::sys::{caps, file};
 
 /// Mounts the task may write to; `/proc` until it is covered.
 const WRITABLE: [&str; 5] = ["/task", "/tmp", "/dev/shm", "/dev/pts", "/proc"];
 /// Mounts that hold device nodes.
 const WITH_DEVICES: [&str; 2] = ["/dev", "/dev/pts"];
 
-/// Reads ids, capabilities, securebits, no_new_privs, seccomp mode, and that init has sealed `/proc`. The cgroup was read when it was joined, because from
+/// Reads ids, capabilities, securebits, no_new_privs, seccomp mode, and that `/proc` is sealed. The cgroup was read when it was joined, because from
 /// inside its namespace it is always "/".
 pub fn identity(plan: &Plan<'_>) -> Result<(), SysError> {
     is_powerless(plan.uid)?;
@@ -30,7 +30,7 @@ pub fn identity(plan: &Plan<'_>) -> Result<(), SysError> {
 
 /// Whether this process is `uid`, under a filter, and cannot be anyone else any more.
 pub fn is_powerless(uid: u32) -> Result<(), SysError> {
-    let status = std::fs::read_to_string("/proc/self/status").on("read", "/proc/self/status")?;
+    let status = file::text("/proc/self/status").on("read", "/proc/self/status")?;
     let ids = format!("{uid}\t{uid}\t{uid}\t{uid}");
     let none = "0000000000000000";
     let expected = [
@@ -62,7 +62,7 @@ pub fn is_powerless(uid: u32) -> Result<(), SysError> {
 /// Reads all mounts back once the host's root is gone and before `/proc` is covered by more of the same. Every mount is
 /// nosuid; nodev unless it holds the devices; read-only unless it is the task's own.
 pub fn mounts() -> Result<(), SysError> {
-    let table = std::fs::read_to_string("/proc/self/mountinfo").on("read", "/proc/self/mountinfo")?;
+    let table = file::text("/proc/self/mountinfo").on("read", "/proc/self/mountinfo")?;
     for line in table.lines() {
         let mut fields = line.split(' ').skip(4);
         let (point, options) = (fields.next().unwrap_or(""), fields.next().unwrap_or(""));

@@ -53,6 +53,19 @@ fn init_is_pid_1_and_the_payload_pid_2_in_a_namespace_of_their_own() {
     });
 }
 
+/// The processor share is handed out in slices per processor: elsewhere init could be out of them, and not reap.
+#[test]
+fn init_has_the_payloads_processors_and_goes_before_it() {
+    look(Run::echo().with(&["--cpus", "1"]), |init, payload| {
+        let processors = payload.status("Cpus_allowed_list");
+        assert!(processors.parse::<u32>().is_ok(), "one processor, not {processors}");
+        assert_eq!(init.status("Cpus_allowed_list"), processors);
+        let nice =
+            |process: Process| process.read("stat").rsplit_once(") ").unwrap().1.split(' ').nth(16).unwrap().to_owned();
+        assert_eq!((nice(init), nice(payload)), ("-10".to_owned(), "0".to_owned()));
+    });
+}
+
 #[test]
 fn every_namespace_but_the_user_one_is_the_tasks_own() {
     look(Run::echo(), |init, payload| {
