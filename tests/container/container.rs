@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::groups::Hierarchies;
+use crate::support::hierarchies::Hierarchies;
 use crate::support::run::TASKMAN;
 use crate::support::{Ended, GUARD, HostDir, Started};
 

@@ -16,4 +16,7 @@ mod cases {
 }
 mod container;
 mod findings;
-mod groups;
+#[path = "../support/placement.rs"]
+mod placement;
+#[path = "../support/probes.rs"]
+mod probes;

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 #![allow(clippy::disallowed_methods)] // the tests stand outside taskman: they start it, in threads, and wait for it
 
+mod above;
 mod api;
 mod audit;
 mod auditor;

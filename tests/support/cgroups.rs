@@ -41,3 +41,14 @@ pub fn read(process: Process, controller: &str, files: &[&str]) -> (String, Stri
     }
     panic!("none of {files:?} in {}", directory.display());
 }
+
+/// A process may use so much memory, and none of it may be swapped out.
+#[track_caller]
+pub fn assert_no_swap(process: Process, memory: u64) {
+    let (file, value) = read(process, "memory", &["memory.limit_in_bytes", "memory.max"]);
+    assert_eq!(value, memory.to_string(), "{file}");
+    let (file, value) =
+        read(process, "memory", &["memory.memsw.limit_in_bytes", "memory.swap.max", "memory.swappiness"]);
+    let wanted = if file.contains("memsw") { memory.to_string() } else { "0".to_owned() };
+    assert_eq!(value, wanted, "{file}");
+}

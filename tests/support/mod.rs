@@ -6,6 +6,7 @@
 pub mod cgroups;
 pub mod containment;
 pub mod ended;
+pub mod hierarchies;
 pub mod host;
 pub mod http2;
 pub mod incident;

@@ -66,6 +66,14 @@ impl Process {
         target.to_string_lossy().into_owned()
     }
 
+    /// What its descriptors are, of those that are still open when they are looked at.
+    #[track_caller]
+    pub fn descriptors(&self) -> Vec<String> {
+        let read = |fd: String| fs::read_link(self.path(&format!("fd/{fd}"))).ok();
+        let links = self.list("fd").into_iter().filter_map(read);
+        links.map(|link| link.to_string_lossy().into_owned()).collect()
+    }
+
     /// One field of `status`, trimmed.
     #[track_caller]
     pub fn status(&self, field: &str) -> String {

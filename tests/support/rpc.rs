@@ -19,6 +19,7 @@ use tokio_rustls::client::TlsStream;
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
+use super::server::unwatched;
 use super::{GUARD, Server, pace};
 
 /// A client generated from proto/task.proto.
@@ -114,7 +115,18 @@ pub fn sh(script: &str) -> pb::StartTaskRequest {
 
 /// Starts a task.
 pub async fn start(tasks: &mut Tasks, request: pb::StartTaskRequest) -> Result<String, Status> {
-    Ok(tasks.start_task(request).await?.into_inner().task_id)
+    loop {
+        match tasks.start_task(request.clone()).await {
+            Err(status) if unwatched(status.message()) => tokio::time::sleep(Duration::from_millis(50)).await,
+            answer => return Ok(answer?.into_inner().task_id),
+        }
+    }
+}
+
+/// Waits for a task's first output.
+pub async fn spoken(tasks: &mut Tasks, id: &str) {
+    let mut stream = tasks.stream_task_output(whole(id)).await.unwrap().into_inner();
+    stream.message().await.unwrap().expect("output");
 }
 
 /// Waits for the end.

@@ -14,6 +14,11 @@ use super::{Ended, GUARD, HostDir, mutation};
 /// The program under test.
 pub const TASKMAN_SERVER: &str = env!("CARGO_BIN_EXE_taskman-server");
 
+/// Whether a start was refused because the auditor of a busy host was late with its word, and another takes its place.
+pub fn unwatched(refusal: &str) -> bool {
+    refusal.contains("the auditor ") && refusal.contains("try again")
+}
+
 const COLD: &str = "[warm]\nslots = 0\n";
 
 /// A server in development mode: it makes its own certificates, of `admin` and `client001`.
@@ -206,10 +211,13 @@ impl Server {
         Started::spawn(self.command(user, words), HostDir::new(), GUARD)
     }
 
-    /// The same, to its end.
+    /// The same, to its end; again, if it wanted a task and no auditor watched.
     #[track_caller]
     pub fn taskman(&self, user: &str, words: &[&str]) -> Ended {
-        self.begin(user, words).end()
+        super::wait_until("an auditor watches", || {
+            let ended = self.begin(user, words).end();
+            (!unwatched(&ended.stderr)).then_some(ended)
+        })
     }
 
     /// The same, for its standard output; it must succeed.
@@ -230,8 +238,7 @@ impl Server {
     #[track_caller]
     pub fn task_of(&self, user: &str, words: &[&str]) -> String {
         let words: Vec<_> = ["start", "--output", "json"].iter().chain(words).copied().collect();
-        let started: Value = serde_json::from_str(&self.text(user, &words)).expect("JSON");
-        started["task_id"].as_str().expect("task_id").to_owned()
+        self.taskman(user, &words).json(0)["task_id"].as_str().expect("task_id").to_owned()
     }
 
     /// A task's status.

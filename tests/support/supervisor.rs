@@ -14,7 +14,8 @@ use taskman::client::{Client, ClientError, Credentials, StartTaskRequest};
 use tonic::Code;
 
 use super::host::host_text;
-use super::{Ended, Process, Server, pace};
+use super::server::unwatched;
+use super::{Ended, Process, Server, pace, wait_until};
 
 /// The uid of the network-facing process, unless configured otherwise.
 pub const SERVER_UID: u32 = 1_899_999_999;
@@ -49,7 +50,7 @@ impl Server {
     /// The auditor's process.
     #[track_caller]
     pub fn auditor(&self) -> Process {
-        self.try_auditor().unwrap_or_else(|| panic!("no auditor below {}", Process::tree(self.launcher().pid)))
+        wait_until("there is an auditor", || self.try_auditor())
     }
 
     /// Waits for the end that something else brings about.
@@ -93,10 +94,14 @@ impl Server {
         ended.stdout
     }
 
-    /// As a program is told it: starts `true`, which must be refused, and gives the code and the text.
+    /// As a program is told it: starts `true`, which must be refused, not only because no auditor watched, and gives the code
+    /// and the text.
     #[track_caller]
     pub fn refused_start(&self) -> (Code, String) {
-        self.try_start().expect_err("it was started")
+        wait_until("an auditor watches", || {
+            let refused = self.try_start().expect_err("it was started");
+            (!unwatched(&refused.1)).then_some(refused)
+        })
     }
 
     /// The same, which may go well.
@@ -117,10 +122,11 @@ impl Server {
         Client::connect(&self.address, &Credentials::from_dir(&self.certs(), user)?).await
     }
 
-    /// Starts a task that carries `nonce`, of client001, and waits until it has printed `ready`.
+    /// Starts a task that carries `nonce`, of client001, and waits until it has printed `ready`. Its sleep is there by then, so
+    /// that a test may count.
     #[track_caller]
     pub fn marked(&self, nonce: &str, options: &[&str], script: &str) -> String {
-        let script = format!("{script}\necho ready; while :; do sleep 1000 & wait; done");
+        let script = format!("{script}\nsleep 1000 & echo ready; while :; do wait; sleep 1000 & done");
         let nonce = format!("NONCE={nonce}");
         let words: Vec<_> =
             ["--env", &nonce].iter().chain(options).chain(&["--", "sh", "-c", &script]).copied().collect();

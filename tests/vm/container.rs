@@ -9,7 +9,7 @@ use crate::machine::{Machine, Spec};
 use crate::suites::{PACE, program};
 
 /// Those that the layout of control groups could make a difference to, and those that show what is promised of every host.
-const CASES: [&str; 10] = [
+const CASES: [&str; 11] = [
     "the_doctor_passes_with_the_shipped_options_and_says_what_a_container_takes",
     "a_task_is_proven_contained_and_its_groups_are_below_the_containers",
     "the_containers_memory_limit_holds_for_its_tasks_and_kills_them_first",
@@ -19,6 +19,7 @@ const CASES: [&str; 10] = [
     "the_task_inside_has_no_more_than_one_on_the_host",
     "each_limit_of_a_task_holds_inside",
     "the_server_starts_streams_and_stops_tasks",
+    "a_task_is_in_its_group_before_its_first_instruction",
     "a_server_that_was_killed_with_its_container_leaves_nothing_and_starts_again",
 ];
 

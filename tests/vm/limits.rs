@@ -97,7 +97,11 @@ fn swap() {
     assert_eq!(swap["status"], "ok", "{swap}");
     whole_task_dies(&mut machine);
     let group = background(&mut machine, "-- sleep 60");
-    assert_eq!(machine.ok(&format!("cat {group}/memory.swap.max; echo 1 >{group}/cgroup.kill")), "0\n");
+    // A group has processes before it has this limit; a task's command comes after both.
+    let limit = format!(
+        "for i in $(seq 100); do read -r swap <{group}/memory.swap.max; [[ $swap == max ]] || break; sleep 0.1; done"
+    );
+    assert_eq!(machine.ok(&format!("{limit}; echo $swap; echo 1 >{group}/cgroup.kill")), "0\n");
 }
 
 /// A group that was handed down without controllers, and one that nobody has handed down.

@@ -9,7 +9,11 @@ mod guest;
 mod limits;
 mod machine;
 mod package;
+#[path = "../support/placement.rs"]
+mod placement;
 mod plain;
+#[path = "../support/probes.rs"]
+mod probes;
 mod small;
 mod suites;
 mod unit;
@@ -23,18 +27,20 @@ use libtest_mimic::{Arguments, Trial};
 const TASKMAN: &str = env!("CARGO_BIN_EXE_taskman");
 
 /// What the names of long cases have in them, the longest first.
-const LONG: [&str; 11] = [
+const LONG: [&str; 13] = [
     "every_test_is_run_there_or_named",
-    "package_installs",
-    "suites_resources",
     "limits_memory_cpu_io",
-    "unit_that_dies",
-    "unit_keeps_records",
-    "suites_the_sandbox",
+    "suites_resources",
+    "package_installs",
     "suites_credentials",
-    "suites_processes",
-    "suites_output",
+    "unit_serves",
+    "unit_keeps_records",
     "container_",
+    "suites_the_sandbox",
+    "unit_that_dies",
+    "suites_output",
+    "suites_processes",
+    "suites_the_service",
 ];
 
 fn main() -> std::process::ExitCode {

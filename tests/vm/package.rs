@@ -129,7 +129,7 @@ fn main_pid(machine: &mut Machine) -> String {
 fn remove(machine: &mut Machine) {
     machine.ok("systemd-run --quiet --slice taskman.slice --unit neighbour tail -f /dev/null");
     start(machine, "sh -c 'trap \"\" TERM; setsid sleep 1001 & sleep 1002'");
-    machine.ok("pgrep -x sleep");
+    machine.ok("until pgrep -x sleep; do sleep 0.1; done");
     let told = dpkg(machine, "-r taskman");
     assert_eq!(machine.run("pgrep -x sleep; pgrep -x taskman-server").1, "", "{told}");
     assert_eq!(machine.ok("systemctl is-active neighbour"), "active\n", "{told}");

@@ -70,7 +70,7 @@ const NOT_HERE: [(&str, &str); 26] = [
     ("limits::too_many_files", "R08 of the adversarial suite fills the same places, there"),
     ("limits::values_that_cannot_be_meant", "it ends before anything is asked of the host"),
     ("outcomes::a_signal_of_its_own_doing", "P06 and P15 of the adversarial suite end by signals, there"),
-    ("payloads::contain_sigterm_ignore", "the line in its source waits for a second, which is no time there"),
+    ("payloads::contain_sigterm_ignore", "the line in its source waits for seconds, which are no time there"),
     ("stuck_output::", BYTES),
 ];
 const BYTES: &str = "bytes between processes, or what a command prints; nothing of it is the host's layout";

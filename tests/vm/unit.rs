@@ -2,6 +2,8 @@
 //!
 //! The files are put where a package puts them; everything is looked at from outside the unit, as an operator does.
 
+mod limits;
+
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
@@ -161,11 +163,12 @@ fn life() {
     assert_eq!(host.ok(&adjusted), "-900\n0\n1000\n");
     assert_eq!(host.ok("cat /sys/fs/cgroup/taskman.slice/taskman.service/taskman-launcher/cpu.weight"), "10000\n");
     assert_eq!(host.ok("mounts | diff /run/mounts -"), "", "a mount of the unit or of a task is seen by the host");
+    limits::confined(&mut host, pid, &group);
 
+    limits::hold(&mut host);
+    limits::end_with_the_units(&mut host);
+    limits::never_outside(&mut host);
     // A task that runs out of memory is not the unit's end.
-    let hungry = host.ok("begin --memory 24M -- tail /dev/zero").trim().to_owned();
-    host.run(&format!("taskman wait {hungry}"));
-    assert_eq!(host.status(&hungry)["outcome"]["reason"], "oom");
     assert_eq!(host.ok("show ActiveState; show NRestarts; show Result"), "active\n0\nsuccess\n");
 
     host.ok("systemctl reload taskman");
@@ -233,7 +236,7 @@ fn deaths() {
     ];
     for (number, (death, told)) in deaths.into_iter().enumerate() {
         let task = host.task("doomed");
-        let before = host.ok("show MainPID; server; pgrep -x sleep");
+        let before = host.ok("show MainPID; server; until pgrep -x sleep; do sleep 0.1; done");
         let heard = host.logged("taskman", told).len();
         host.ok(death);
         host.until(
@@ -287,10 +290,10 @@ fn reboot() {
          systemctl daemon-reload; systemctl restart taskman-audit.timer");
     host.until(Duration::from_secs(60), "journalctl --unit taskman-audit --no-pager | grep -q Finished");
     assert_eq!(host.logged("taskman-audit", "containment audit").len(), 0, "it is not silent");
-    host.ok("systemctl stop taskman-audit.timer");
+    host.ok("systemctl stop taskman-audit.timer taskman-audit.service");
     // With nobody to watch, a process with a task's uid is found by it.
     host.ok("systemctl stop taskman; systemctl reset-failed");
-    host.ok("setpriv --reuid 1900000005 --regid 1900000005 --clear-groups sleep 1001 >/dev/null 2>&1 & sleep 1");
+    host.ok("setpriv --reuid 1900000005 --regid 1900000005 --clear-groups sleep 1001 >/dev/null 2>&1 & until pgrep -u 1900000005 -x sleep; do sleep 0.1; done");
     assert_eq!(host.run("systemctl start taskman-audit").0, 1);
     assert_eq!(host.run("pgrep -x sleep").1, "", "it lives");
     let found = host.logged("taskman-audit", "found something");

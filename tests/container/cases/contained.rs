@@ -4,7 +4,9 @@ use std::process::Stdio;
 
 use crate::container::{Container, Runtime};
 use crate::findings::Examination;
-use crate::support::{Process, wait_until};
+use crate::probes;
+use crate::support::hierarchies::Hierarchies;
+use crate::support::{Process, cgroups, wait_until};
 
 /// A run whose report is the last line.
 const RUN: &str = "taskman run --report /tmp/report.json";
@@ -34,34 +36,26 @@ fn a_task_is_proven_contained_and_its_groups_are_below_the_containers() {
     for runtime in Runtime::BOTH {
         let script = format!("{RUN} -- cat; code=$?; cat /tmp/report.json; exit $code");
         let mut running = Container::new(runtime).start(&script, Stdio::piped());
-        let group = format!("/{}", running.container.name);
+        let name = running.container.name.clone();
         running.started().take_stdin();
         running.started().send(b"ready\n");
         assert_eq!(running.started().line(), "ready", "{runtime:?}");
         let of_task = |process: &Process| {
             let groups = std::fs::read_to_string(process.path("cgroup")).unwrap_or_default();
-            groups.contains(&group) && groups.contains("/taskman-run-") && process.status("Name") == "cat"
+            groups.contains(&format!("/{name}/")) && groups.contains("/taskman-run-") && process.status("Name") == "cat"
         };
         let payload = wait_until("the payload is seen from the host", || Process::all().into_iter().find(of_task));
-        let groups = payload.read("cgroup");
-        for line in groups.lines() {
-            let (_, rest) = line.split_once(':').unwrap();
-            let (controllers, path) = rest.split_once(':').unwrap();
-            let below = path.strip_prefix(&group).unwrap_or_else(|| panic!("{runtime:?}: outside of {group}: {line}"));
-            let used = ["", "memory", "cpu", "pids", "blkio"];
-            if controllers.split(',').any(|name| used.contains(&name)) {
-                assert!(below.starts_with("/taskman-run-"), "{runtime:?}: {line}");
-            }
-        }
-        let name = running.container.name.clone();
+        Hierarchies::assert_holds(&name, payload);
+        cgroups::assert_no_swap(payload, 512 << 20);
         let ended = running.end();
         assert_eq!(ended.status.code(), Some(0), "{runtime:?}: {ended:?}");
         ended.assert_proven();
         let reduced = ended.report()["reduced"].clone();
         let said: Vec<&str> = reduced.as_array().unwrap().iter().filter_map(|line| line.as_str()).collect();
         assert!(said.len() == 1 && said[0].starts_with("limit io: ") && said[0].contains("overlay"), "{said:?}");
-        let left = crate::groups::Hierarchies::detect().left(&name);
-        assert!(left.is_empty(), "{runtime:?}: {left:?}");
+        for dir in Hierarchies::detect().directories(&name) {
+            assert!(!dir.exists(), "{runtime:?}: {} is left", dir.display());
+        }
     }
 }
 
@@ -119,40 +113,10 @@ fn the_containers_memory_limit_holds_for_its_tasks_and_kills_them_first() {
 
 #[test]
 fn each_limit_of_a_task_holds_inside() {
-    let spin = "sh -c 'while :; do :; done'";
-    let runs = [
-        ("--timeout 500ms", "sleep 60", "124 wall_time"),
-        ("--cpu-time 300ms", spin, "124 cpu_time"),
-        ("--output-limit 64K", "head -c 1M /dev/zero", "137 output_limit"),
-        ("--memory 32M", "python3 -c 'x = bytearray(100 << 20)'", "137 oom"),
-        ("--pids 4", "sh -c 'sleep 9 & sleep 9 & sleep 9 & sleep 9 & wait'", "2 exit"),
-        ("--nofile 16", "python3 -c 'f = [open(\"/dev/null\") for _ in range(16)]'", "1 exit"),
-        ("--fsize 64K", "head -c 1M /dev/zero >/task/f", "153 signal"),
-        ("--disk 1M", "sh -c 'head -c 2M /dev/zero >/task/f'", "1 exit"),
-    ];
-    let script: String = runs
-        .iter()
-        .map(|(options, command, _)| {
-            // What is redirected is redirected inside.
-            let command = if command.contains('>') && !command.starts_with("sh") {
-                format!("sh -c 'exec {command}'")
-            } else {
-                (*command).to_owned()
-            };
-            format!(
-                "{RUN} {options} -- {command} >/dev/null 2>&1; code=$?; \
-                 echo $code $(grep -o '\"reason\":\"[a-z_]*\"' /tmp/report.json | cut -d'\"' -f4) \
-                 $(grep -o '\"verdict\":\"[a-z]*\"' /tmp/report.json | cut -d'\"' -f4)\n"
-            )
-        })
-        .collect();
+    let probe = format!("probe() {{ {RUN} \"$@\" >/dev/null 2>&1; told $? /tmp/report.json; }}");
     for runtime in Runtime::BOTH {
-        let ended = Container::new(runtime).run(&script);
-        let text = ended.text();
-        let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines.len(), runs.len(), "{runtime:?}: {ended:?}");
-        for (line, (options, _, wanted)) in lines.iter().zip(&runs) {
-            assert_eq!(*line, format!("{wanted} proven"), "{runtime:?} {options}: {ended:?}");
-        }
+        let ended = Container::new(runtime).run(&probes::script(&probe));
+        assert_eq!(ended.status.code(), Some(0), "{runtime:?}: {ended:?}");
+        probes::assert_held(&ended.text());
     }
 }

@@ -1,10 +1,17 @@
 //! `taskman-server` in a container: start, stream, stop, and an auditor that says what it does not hear and finds all the same.
 
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
 use crate::container::{Container, Runtime, UIDS};
-use crate::support::Ended;
+use crate::placement::Seen;
+use crate::support::{Ended, GUARD, Process, pace};
 
 /// Starts the server and waits until it answers.
 fn server(then: &str) -> String {
+    // Less than what the container as a whole is given, or nobody would be told.
+    let patience = pace::time(GUARD).as_secs() / 2;
     format!(
         r#"
 set -e
@@ -16,7 +23,7 @@ export TASKMAN_CERTS=/tmp/state/certs
 admin() {{ taskman "$@" --user-id admin; }}
 # Again and again until it succeeds. What it said last, and what the server said, are told when it never does.
 within() {{
-  end=$(($(date +%s) + 120))
+  end=$(($(date +%s) + {patience}))
   until "$@" >/tmp/last 2>&1; do
     [ $(date +%s) -lt $end ] || {{ echo "never: $*"; cat /tmp/last /tmp/log; ps -eo pid,ppid,stat,user,args; exit 1; }} >&2
     sleep 0.05
@@ -44,7 +51,7 @@ fn the_server_starts_streams_and_stops_tasks() {
 taskman start --follow -- sh -c 'echo hello; exit 3' || echo "code $?"
 id=$(taskman start --output json -- sh -c 'echo up; sleep 600' | grep -oE '[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}' | head -1)
 until taskman stream --no-follow "$id" | grep -q up; do sleep 0.05; done
-taskman stop --grace 1s "$id" >/dev/null
+taskman stop --grace 30s "$id" >/dev/null
 taskman wait "$id" || echo "stopped $?"
 taskman list --output json | tr ',' '\n' | grep '"verdict"'
 "#,
@@ -54,6 +61,49 @@ taskman list --output json | tr ',' '\n' | grep '"verdict"'
         assert!(text.contains("hello\n") && text.contains("code 3\n"), "{runtime:?}: {text}");
         assert!(text.contains("stopped 143\n") && text.ends_with("server ended\n"), "{runtime:?}: {text}");
         assert_eq!(text.matches(r#""verdict":"proven""#).count(), 2, "{runtime:?}: {text}");
+    }
+}
+
+/// The launcher of the server in a container, as the host sees it: the parent of the other two.
+fn launcher(container: &str) -> Process {
+    let read = |process: &Process, name: &str| std::fs::read_to_string(process.path(name)).unwrap_or_default();
+    let mut servers = Process::all();
+    servers
+        .retain(|process| read(process, "comm") == "taskman-server\n" && read(process, "cgroup").contains(container));
+    let parent = |of: &Process, process: &Process| read(of, "status").contains(&format!("\nPPid:\t{}\n", process.pid));
+    let children = |process: &Process| servers.iter().filter(|other| parent(other, process)).count();
+    *servers.iter().max_by_key(|process| children(process)).expect("the server runs")
+}
+
+#[test]
+fn a_task_is_in_its_group_before_its_first_instruction() {
+    let tasks = if pace::slow() > 1 { 8 } else { 30 };
+    let script = server(&format!(
+        "echo ready; read -r line
+         for task in $(seq {tasks}); do
+           until said=$(taskman start --follow -- true </dev/null 2>&1); do
+             case $said in *'the auditor '*'try again'*) sleep 0.2 ;; *) echo \"$said\"; exit 1 ;; esac
+           done
+         done
+         echo started; read -r line"
+    ));
+    for runtime in Runtime::BOTH {
+        let mut running = Container::new(runtime).start(&script, Stdio::piped());
+        let name = running.container.name.clone();
+        running.started().take_stdin();
+        assert_eq!(running.started().line(), "ready", "{runtime:?}");
+        let (launcher, done) = (launcher(&name).pid, AtomicBool::new(false));
+        let seen = std::thread::scope(|scope| {
+            let watcher =
+                scope.spawn(|| Seen::watch(launcher, Duration::from_millis(2), || done.load(Ordering::Relaxed)));
+            running.started().send(b"on\n");
+            assert_eq!(running.started().line(), "started", "{runtime:?}");
+            done.store(true, Ordering::Relaxed);
+            watcher.join().unwrap()
+        });
+        running.started().send(b"on\n");
+        ok(runtime, &running.end());
+        assert!(seen.is_inside(3), "{runtime:?}: {seen}");
     }
 }
 

@@ -1,9 +1,11 @@
-//! The container's control group in each hierarchy of the host.
+//! A control group of the test's own in each hierarchy of the host, for whoever starts tasks: as a container, a slice or an operator has one.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use crate::support::Process;
+use super::Process;
+use super::host::host_text;
 
 /// The hierarchies of the host, by where they are mounted.
 pub struct Hierarchies {
@@ -32,7 +34,7 @@ impl Hierarchies {
         points.map(|point| point.join(name)).collect()
     }
 
-    /// Makes the group everywhere, with this much memory: what a runtime does that knows the layout.
+    /// Makes the group everywhere, with this much memory, and for its processes to divide: what a runtime does that knows the layout.
     pub fn make(&self, name: &str, memory: Option<u64>) {
         for dir in self.directories(name) {
             fs::create_dir(&dir).unwrap_or_else(|e| panic!("mkdir {}: {e}", dir.display()));
@@ -48,14 +50,33 @@ impl Hierarchies {
                 fs::write(dir.join(file), all).unwrap();
             }
         }
-        if let (Some(memory), Some(dir)) = (memory, of("memory")) {
-            fs::write(dir.join("memory.limit_in_bytes"), memory.to_string()).unwrap();
+        let (dir, file) = match of("memory") {
+            Some(dir) => (dir, "memory.limit_in_bytes"),
+            None => (self.v2.join(name), "memory.max"),
+        };
+        if !self.is_hybrid() {
+            fs::write(self.v2.join("cgroup.subtree_control"), "+memory +cpu +pids +io").unwrap();
+            let delegate = "import os, sys; os.setxattr(sys.argv[1], 'user.delegate', b'1')";
+            host_text(&["python3", "-c", delegate, dir.to_str().unwrap()]);
+        }
+        if let Some(memory) = memory {
+            fs::write(dir.join(file), memory.to_string()).unwrap();
         }
     }
 
-    /// Which of the group's directories are still there.
-    pub fn left(&self, name: &str) -> Vec<PathBuf> {
-        self.directories(name).into_iter().filter(|dir| dir.exists()).collect()
+    /// The groups of a task's process are below the group of this name, and in each hierarchy with limits a task's own.
+    #[track_caller]
+    pub fn assert_holds(name: &str, process: Process) {
+        let groups = process.read("cgroup");
+        for line in groups.lines() {
+            let (_, rest) = line.split_once(':').unwrap();
+            let (controllers, path) = rest.split_once(':').unwrap();
+            let below = path.strip_prefix(&format!("/{name}")).unwrap_or_else(|| panic!("outside of {name}: {line}"));
+            let used = ["", "memory", "cpu", "pids", "blkio"];
+            if controllers.split(',').any(|name| used.contains(&name)) {
+                assert!(below.starts_with("/taskman-run-"), "{line}");
+            }
+        }
     }
 
     /// Removes the group and what is below it.
@@ -67,5 +88,9 @@ impl Hierarchies {
 fn remove(dir: &Path) {
     let below = fs::read_dir(dir).into_iter().flatten().flatten();
     below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).for_each(|entry| remove(&entry.path()));
-    let _ = fs::remove_dir(dir);
+    // After a test that failed, those in it may still be dying.
+    let deadline = Instant::now() + Duration::from_secs(2);
+    while fs::remove_dir(dir).is_err() && dir.exists() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
