@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
 use crate::audit::desk::Pending;
@@ -12,11 +13,13 @@ use crate::containment::Query;
 use crate::place::{GroupName, UidRange};
 use crate::task::id::TaskId;
 
+/// Uids that no other test of these has: an auditor kills what has one of them.
 fn setup(state: &std::path::Path) -> Setup {
+    static NEXT: AtomicU32 = AtomicU32::new(1_915_300_000);
     Setup {
         state_dir: state.to_owned(),
         instance: format!("desk-{:08x}", TaskId::random().entropy() as u32),
-        uid_range: UidRange { first: 1_915_300_000, count: 10 },
+        uid_range: UidRange { first: NEXT.fetch_add(10, Ordering::Relaxed), count: 10 },
         launcher: None,
         events: false,
         scan_ms: 0,
@@ -166,6 +169,8 @@ fn a_child_that_has_not_run_yet_is_judged_when_it_has() {
     let unborn = Facts::read(child).unwrap();
     auditor.suspect(unborn.clone(), &Source::Fork);
     std::thread::sleep(2 * SECOND_LOOK);
+    // However long that was: a child is waited for no longer than a second.
+    auditor.suspects.iter_mut().for_each(|suspect| suspect.since = Instant::now());
     auditor.look_again();
     let (waits, told) = (auditor.suspects.len(), auditor.reported.len());
     parent.kill().unwrap();

@@ -3,10 +3,10 @@
  *
  * By hand, as root, from the root of the tree:
  *   cc -static -o target/contain_sigterm_ignore tests/adversarial/contain_sigterm_ignore.c
- *   timeout 1 taskman run --grace 1s --bind-ro "$PWD/target/contain_sigterm_ignore:/task/probe" -- /task/probe 30
- * After two seconds (one until timeout asks taskman to end, one of grace) it is over; it says "then SIGKILL to all" and
+ *   timeout 3 taskman run --grace 1s --bind-ro "$PWD/target/contain_sigterm_ignore:/task/probe" -- /task/probe 30
+ * After four seconds (three until timeout asks taskman to end, one of grace) it is over; it says "then SIGKILL to all" and
  * "containment proven".
- * Without taskman, `timeout 1 target/contain_sigterm_ignore 30` takes the full thirty seconds. */
+ * Without taskman, `timeout 3 target/contain_sigterm_ignore 30` takes the full thirty seconds. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

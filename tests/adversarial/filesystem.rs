@@ -109,7 +109,7 @@ fn escape(bench: &Bench, arm: Option<Arm>) -> Result<(Answers, bool), Fail> {
         ensure!((root.dev(), root.ino()) != (host.dev(), host.ino()), "the payload's root is the host's");
         Ok(())
     })?;
-    let touched = bait.was_touched()?;
+    let touched = bait.was_touched(arm.is_none())?;
     Ok((answers, touched))
 }
 

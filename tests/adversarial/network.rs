@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use crate::harness::answers::{Answers, EVERYWHERE, watch};
 use crate::harness::{Arm, Bench, Case, Control, Fail, Run, broken, proc};
+use crate::support::pace;
 use crate::{ensure, require};
 
 pub fn cases() -> Vec<Case> {
@@ -177,7 +178,8 @@ fn reach_out(bench: &Bench, arm: Option<Arm>) -> Result<(Answers, usize, u64), F
     })?;
     // What was sent has arrived by now: the pair hands packets over at once. The listener has to say so.
     let heard = |run: &Run| Answers::parse(&run.out.text()).with_prefix("heard").len();
-    joined.listener.pump(Duration::from_millis(300), |run| heard(run) >= 6)?;
+    let wait = if arm.is_none() { pace::time(Duration::from_secs(10)) } else { Duration::from_millis(300) };
+    joined.listener.pump(wait, |run| heard(run) >= 6)?;
     let (heard, packets) = (heard(&joined.listener), joined.packets()? - before);
     ensure!(apart || arm.is_none() || heard > 0, "the task is in its caller's network namespace");
     Ok((answers, heard, packets))

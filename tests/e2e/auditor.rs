@@ -35,7 +35,7 @@ fn u03_a_killed_auditor_is_replaced_and_starts_go_on() {
         let ended = server.taskman("client001", &["start", "--follow", "--", "echo", "on"]);
         (ended.status.code() == Some(0)).then_some(())
     });
-    assert!(began.elapsed() < pace::time(Duration::from_secs(2)), "{:?}", began.elapsed());
+    assert!(began.elapsed() < pace::time(Duration::from_secs(10)), "{:?}", began.elapsed());
     assert_ne!(server.auditor(), killed);
     assert_eq!(server.status(&task)["status"], "JOB_STATUS_STARTED", "a running task is not touched");
 }
@@ -47,7 +47,7 @@ fn u03_while_the_auditor_stands_still_starts_are_refused_and_then_go_on() {
     let _stopped = Stopped::new(first);
     let began = Instant::now();
     let second = successor(&server, first);
-    assert!(began.elapsed() < pace::time(Duration::from_secs(2)), "given up after {:?}", began.elapsed());
+    assert!(began.elapsed() < pace::time(Duration::from_secs(10)), "given up after {:?}", began.elapsed());
     // Before it has had its first look; if it was too quick for that, it is given up as well, and starts are refused only until
     // there is a third: a moment that may be missed here, and is not by U03 of the adversarial suite.
     let held = Stopped::new(second);
@@ -121,7 +121,7 @@ fn the_auditor_has_no_descriptor_of_the_launchers() {
     server.marked(&nonce(), &[], "true");
     let auditor = server.auditor();
     assert_eq!((auditor.link("fd/0"), auditor.link("fd/1")), ("/dev/null".into(), "/dev/null".into()));
-    let held: Vec<String> = auditor.list("fd").iter().map(|fd| auditor.link(&format!("fd/{fd}"))).collect();
+    let held = auditor.descriptors();
     let launchers = |link: &&String| ["/state", "/run/taskman/uids"].iter().any(|name| link.ends_with(name));
     assert_eq!(held.iter().find(launchers), None, "{held:?}");
     assert_eq!(auditor.read("comm").trim(), "taskman-auditor");

@@ -13,7 +13,8 @@ fn populated(server: &Server, nonce: &str) -> (Vec<String>, Value) {
     let ended = server.task(&["--label", "kind=ended", "--", "sh", "-c", "seq 1000; exit 3"]);
     let before = server.ended(&ended);
     let deaf = server.marked(nonce, &[], "trap '' TERM HUP INT; seq 5000");
-    let daemon = server.marked(nonce, &["--label", "kind=daemon"], "setsid sh -c 'trap \"\" TERM; sleep 1000' &");
+    let daemon =
+        server.marked(nonce, &["--label", "kind=daemon"], "setsid sh -c 'trap \"\" TERM; sleep 1000 & wait' &");
     (vec![ended, deaf, daemon], before)
 }
 
@@ -23,8 +24,8 @@ fn dies(kill: impl FnOnce(&Server)) {
     let nonce = nonce();
     let (tasks, ended) = populated(&server, &nonce);
     let traces = server.traces(&nonce);
-    // Two inits, two shells, their sleeps, and the daemon with its own.
-    assert!(traces.processes().len() >= 7, "{:?}", traces.processes());
+    // Two inits, two shells, their sleeps, and the daemon with its own, which nobody waits for.
+    wait_until("every process runs", || (traces.processes().len() >= 8).then_some(()));
     let outputs: Vec<_> = tasks.iter().map(|task| server.output(task)).collect();
     kill(&server);
     traces.assert_dead_within(Duration::from_secs(2));
@@ -123,32 +124,33 @@ fn resident(pid: i32) -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// Stopped for four seconds and not for a minute: twice the longest limit of these tasks. Nothing counts the time but their
-/// limits, so that a longer stop would only show a larger overshoot.
+/// Stopped for fourteen seconds and not for a minute: some more than the longest limit of these tasks. Nothing counts the time but
+/// their limits, so that a longer stop would only show a larger overshoot. The limits are longer than all starts together take;
+/// what uses up its own is started last.
 #[test]
 fn s04_while_the_launcher_is_stopped_kernel_limits_hold_and_then_time_is_enforced_and_told() {
     let server = Server::start();
-    let sleeper = server.task(&["--timeout", "1s", "--", "sleep", "1000"]);
-    let spinner = server.task(&["--cpu-time", "500ms", "--", "sh", "-c", "while :; do :; done"]);
-    let hog = "import time; time.sleep(0.5)\nx = []\nwhile True: x.append(bytearray(1 << 20))";
+    let sleeper = server.task(&["--timeout", "8s", "--", "sleep", "1000"]);
+    let hog = "import time; time.sleep(8)\nx = []\nwhile True: x.append(bytearray(1 << 20))";
     let hog = server.task(&["--memory", "64M", "--", "/usr/bin/python3", "-c", hog]);
-    let quick = server.task(&["--timeout", "2s", "--", "sh", "-c", "sleep 1; exit 5"]);
+    let quick = server.task(&["--timeout", "12s", "--", "sh", "-c", "sleep 8; exit 5"]);
     let pid = |task: &str| server.status(task)["process_id"].as_i64().unwrap() as i32;
     let (sleeper_pid, hog_pid) = (pid(&sleeper), pid(&hog));
+    let spinner = server.task(&["--cpu-time", "3s", "--", "sh", "-c", "while :; do :; done"]);
     let stopped = Stopped::new(server.launcher());
     let began = Instant::now();
     let mut most = 0;
-    while began.elapsed() < Duration::from_secs(4) {
+    while began.elapsed() < Duration::from_secs(14) {
         most = most.max(resident(hog_pid).unwrap_or(0));
         std::thread::sleep(Duration::from_millis(20));
     }
     // Pages of libraries that others use too are resident, and not charged to it.
-    assert!((32 << 10..96 << 10).contains(&most), "{most} KiB resident with a limit of 64 MiB");
+    assert!(most < 96 << 10, "{most} KiB resident with a limit of 64 MiB");
     assert!(Process { pid: sleeper_pid }.status("Name").contains("sleep"), "someone else enforced its timeout");
     // Who is stopped does not answer, and the others do: the API is the server's.
     assert_eq!(server.status(&sleeper)["status"], "JOB_STATUS_STARTED");
     drop(stopped);
-    for (task, reason, overshoot) in [(&sleeper, "wall_time", 2000..60_000), (&spinner, "cpu_time", 500..60_000)] {
+    for (task, reason, overshoot) in [(&sleeper, "wall_time", 3000..60_000), (&spinner, "cpu_time", 500..60_000)] {
         let ended = server.ended(task);
         assert_eq!(ended["outcome"]["reason"], reason, "{ended:#}");
         let over = ended["usage"]["overshoot_ms"].as_u64().unwrap_or(0);
@@ -157,6 +159,8 @@ fn s04_while_the_launcher_is_stopped_kernel_limits_hold_and_then_time_is_enforce
     }
     let ended = server.ended(&hog);
     assert_eq!((&ended["outcome"]["reason"], &ended["usage"]["overshoot_ms"]), (&"oom".into(), &Value::Null));
+    let peak = ended["usage"]["memory_peak_bytes"].as_u64().unwrap();
+    assert!((32 << 20..65 << 20).contains(&peak), "{peak} bytes with a limit of 64 MiB");
     // It had ended by itself in time, however late that was seen.
     let ended = server.ended(&quick);
     assert_eq!((&ended["outcome"]["reason"], &ended["outcome"]["exit_code"]), (&"exit".into(), &5.into()), "{ended:#}");
@@ -178,7 +182,9 @@ fn s04_while_the_server_is_stopped_the_launcher_enforces_time_and_nothing_is_los
     drop(stopped);
     let ended = server.ended(&sleeper);
     assert_eq!(ended["outcome"]["reason"], "wall_time", "{ended:#}");
-    assert_eq!(ended["usage"]["overshoot_ms"], Value::Null, "it was noticed in time: {ended:#}");
+    // Less than what the server has stood still for.
+    let over = ended["usage"]["overshoot_ms"].as_u64().unwrap_or(0);
+    assert!(over < 1500, "it was noticed in time: {ended:#}");
     assert_eq!(server.output(&sleeper), b"so far\n");
     let after = wait_until("tasks start again", || {
         let ended = server.taskman("client001", &["start", "--follow", "--", "echo", "on"]);

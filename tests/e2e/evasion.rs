@@ -131,7 +131,7 @@ fn a_finding_that_cannot_be_written_down_is_a_quarantine_all_the_same() {
 #[test]
 fn a_payload_that_keeps_its_reaper_from_reaping_takes_no_worker_from_others() {
     let server = server(1_915_205_000, "scan = \"1s\"\nzombie = \"1s\"");
-    let script = "sleep 2; for i in 1 2 3 4 5; do (sleep 0 &); done; sleep 1000";
+    let script = "sleep 6; for i in 1 2 3 4 5; do (sleep 0 &); done; sleep 1000";
     let task = server.task(&["--", "sh", "-c", script]);
     let init = Process { pid: process_of(&server, &task).status("PPid").parse().unwrap() };
     // As good as what a payload does with sched_setscheduler, and certain.

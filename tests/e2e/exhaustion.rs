@@ -70,7 +70,7 @@ fn s11_with_few_descriptors_starts_are_refused_and_streams_go_on() {
     server.launch();
     let nonce = nonce();
     let env = format!("NONCE={nonce}");
-    let count = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); echo $i; [ $((i % 1000)) != 0 ] || sleep 0.05; done";
+    let count = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); echo $i; [ $((i % 1000)) != 0 ] || sleep 0.05; done; exec sleep 1000";
     let counting = server.task(&["--nofile", "64", "--env", &env, "--", "sh", "-c", count]);
     let mut reader = server.begin("client001", &["stream", &counting]);
     assert_eq!(reader.line(), "1");
@@ -89,6 +89,8 @@ fn s11_with_few_descriptors_starts_are_refused_and_streams_go_on() {
     server.ended(&tasks[0]);
     let again = start_until_refused(&server, &["--split-output", "--env", &env, "--", "sleep", "1000"]);
     assert_eq!(again.len(), 1, "there is room for the one that ended");
+    while reader.line() != "100000" {}
+    server.text("client001", &["stop", &counting]);
     let ended = reader.end();
     let wanted: String = (1..=100_000).map(|n| format!("{n}\n")).collect();
     assert!(ended.text() == wanted, "the stream has a gap: {} of {} bytes", ended.stdout.len(), wanted.len());

@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
 
-use crate::support::{Ended, Run, cgroups};
+use crate::support::{Ended, Run, cgroups, pace};
 
 /// Makes a file grow by 64 KiB until that fails; prints the size reached and the errno.
 const FILL: &str = "$| = 1; open(F, '>', $ARGV[0]) or die $!; my $b = 'x' x 65536; my $n = 0; \
@@ -57,12 +58,7 @@ fn memory_within_the_limit_is_given_and_counted() {
 fn memory_has_no_swap_to_hide_in() {
     let mut task = Run::echo().with(&["--memory", "64M"]).start();
     let payload = task.ready();
-    let (file, value) = cgroups::read(payload, "memory", &["memory.limit_in_bytes", "memory.max"]);
-    assert_eq!(value, (64 << 20).to_string(), "{file}");
-    let (file, value) =
-        cgroups::read(payload, "memory", &["memory.memsw.limit_in_bytes", "memory.swap.max", "memory.swappiness"]);
-    let wanted = if file.contains("memsw") { (64 << 20).to_string() } else { "0".to_owned() };
-    assert_eq!(value, wanted, "{file}");
+    cgroups::assert_no_swap(payload, 64 << 20);
     task.end().ok();
 }
 
@@ -78,8 +74,9 @@ fn files_in_memory_are_charged_as_memory() {
 
 #[test]
 fn cpus_is_a_share_of_the_clock() {
+    let timeout = format!("{}s", pace::term(Duration::from_secs(5)).as_secs());
     let mut task = Run::sh("echo ready; (while :; do :; done) & while :; do :; done")
-        .with(&["--cpus", "0.4", "--timeout", "3s"])
+        .with(&["--cpus", "0.4", "--timeout", &timeout])
         .start();
     assert_eq!(task.line(), "ready");
     let (file, quota) = cgroups::read(task.payload(), "cpu", &["cpu.cfs_quota_us", "cpu.max"]);
@@ -103,7 +100,7 @@ fn processor_time_is_summed_over_short_children() {
     let ended = Run::sh("while :; do /bin/true; done").with(&["--cpu-time", "400ms"]).end();
     ended.assert_outcome(124, "signaled", "SIGKILL", "cpu_time");
     let used = ended.cpu_ms();
-    assert!((400..1400).contains(&used), "used {used} ms");
+    assert!((400..5400).contains(&used), "used {used} ms");
 }
 
 #[test]
@@ -112,7 +109,7 @@ fn processor_time_counts_all_processors() {
         Run::sh("(while :; do :; done) & while :; do :; done").with(&["--cpus", "2", "--cpu-time", "600ms"]).end();
     assert_eq!(ended.report()["outcome"]["reason"], "cpu_time", "{}", ended.report());
     let used = ended.cpu_ms();
-    assert!((600..2000).contains(&used), "used {used} ms");
+    assert!((600..5600).contains(&used), "used {used} ms");
 }
 
 #[test]

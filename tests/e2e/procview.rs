@@ -8,7 +8,7 @@ use crate::support::Run;
 
 #[test]
 fn ps_shows_the_tasks_own_processes() {
-    let script = "sleep 60 & until grep -q sleep /proc/$!/comm; do :; done; ps aux; exit 0";
+    let script = "sleep 60 & until grep -q sleep /proc/$!/cmdline; do :; done; ps aux; exit 0";
     let text = Run::sh(script).end().ok();
     let lines: Vec<_> = text.lines().collect();
     assert!(lines[0].starts_with("USER"), "{text}");

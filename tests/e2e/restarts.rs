@@ -107,11 +107,15 @@ fn database(server: &Server) -> PathBuf {
     server.state().join("server/tasks.db")
 }
 
-/// A server with three ended tasks, in order.
+/// A server with three ended tasks, one after the other.
 fn with_three() -> (Server, Vec<String>) {
     let server = Server::start();
-    let tasks: Vec<_> = (1..=3).map(|n| server.task(&["--", "sh", "-c", &format!("echo {n}; exit {n}")])).collect();
-    tasks.iter().for_each(|task| drop(server.ended(task)));
+    let one = |n| {
+        let task = server.task(&["--", "sh", "-c", &format!("echo {n}; exit {n}")]);
+        server.ended(&task);
+        task
+    };
+    let tasks = (1..=3).map(one).collect();
     (server, tasks)
 }
 

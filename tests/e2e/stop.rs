@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::supervisor::Stopped;
+use nix::sys::signal::Signal;
+
+use crate::support::supervisor::{Stopped, send};
 use crate::support::{Process, Server, pace, wait_until};
 
 #[test]
@@ -21,7 +23,7 @@ fn stop_prints_the_source_designs_text_and_ends_the_task() {
 fn a_task_that_ignores_the_request_is_killed_when_the_grace_is_over() {
     let server = Server::start();
     let script = "trap 'echo asked' TERM; echo ready; while :; do sleep 0.05; done";
-    let grace = format!("{}ms", pace::time(Duration::from_millis(300)).as_millis());
+    let grace = format!("{}ms", pace::time(Duration::from_secs(2)).as_millis());
     for (grace, asked) in [(grace.as_str(), "ready\nasked\n"), ("0", "ready\n")] {
         let task = server.task(&["--", "sh", "-c", script]);
         let mut output = server.begin("client001", &["stream", &task]);
@@ -47,12 +49,17 @@ fn a_task_that_ignores_the_request_is_killed_when_the_grace_is_over() {
 fn a_task_that_has_ended_by_itself_was_not_stopped() {
     let server = Server::start();
     for grace in ["0s", "10s"] {
-        let task = server.task(&["--", "sh", "-c", "sleep 1; exit 3"]);
+        let script = "trap 'exit 3' USR1; echo ready; while :; do sleep 0.05; done";
+        let task = server.task(&["--", "sh", "-c", script]);
+        assert_eq!(server.begin("client001", &["stream", &task]).line(), "ready");
         let process = Process { pid: server.status(&task)["process_id"].as_i64().unwrap() as i32 };
+        let uid = process.uid();
         // The launcher finds both when it goes on, and the request first.
         let stopped = Stopped::new(server.launcher());
         server.text("client001", &["stop", &task, "--grace", grace]);
-        wait_until("it has ended", || (!process.path("").exists()).then_some(()));
+        send(process, Signal::SIGUSR1);
+        // Its init too, which tells how it ended: before that, nobody could know.
+        wait_until("it has ended", || Process::running_of_uid(uid).is_empty().then_some(()));
         drop(stopped);
         let outcome = server.ended(&task)["outcome"].clone();
         assert_eq!((&outcome["exit_code"], &outcome["reason"]), (&3.into(), &"exit".into()), "grace {grace}");

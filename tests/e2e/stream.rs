@@ -76,7 +76,7 @@ fn control_c_leaves_the_task_running_and_says_how_to_go_on() {
 #[test]
 fn a_reader_that_went_away_ends_the_stream_quietly() {
     let server = Server::start();
-    let task = server.task(&["--", "sh", "-c", "yes | head -c 8000000; exec sleep 1000"]);
+    let task = server.task(&["--", "sh", "-c", "yes | head -c 8000000; while :; do echo y; sleep 0.1; done"]);
     let mut reader = server.begin("client001", &["stream", &task]);
     assert_eq!(reader.line(), "y");
     reader.close_stdout();

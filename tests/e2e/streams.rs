@@ -90,9 +90,12 @@ fn output_arrives_while_the_task_runs() {
 
 #[test]
 fn a_reader_that_leaves_ends_the_task() {
-    let mut task = Run::command(&["yes"]).start();
-    assert_eq!(task.line(), "y");
+    // It begins when it is told to: no more than its limit of output has passed when its reader leaves.
+    let mut task = Run::sh("echo ready; read go; exec yes").open_stdin().start();
+    assert_eq!(task.line(), "ready");
     let uid = task.payload().uid();
+    task.send(b"\n");
+    assert_eq!(task.line(), "y");
     task.close_stdout();
     let ended = task.end();
     assert!(ended.elapsed < pace::time(Duration::from_secs(20)), "took {:?}", ended.elapsed);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use taskman::output::{Allowance, Outputs, Policy, Source};
 use taskman::task::id::TaskId;
 
-use crate::support::pace;
+use crate::support::{pace, wait_until};
 
 /// Writes from memory whose first touch waits for an answer (userfaultfd) that nobody gives; says so on standard error first.
 const STUCK: &str = r#"
@@ -51,7 +51,9 @@ fn a_task_that_holds_its_pipe_holds_up_nobody_elses_output() {
     let held = stuck.0.stdout.take().unwrap();
     let mut told = [0];
     std::io::Read::read_exact(stuck.0.stderr.as_mut().unwrap(), &mut told).expect("the writer is about to hang");
-    std::thread::sleep(Duration::from_millis(200));
+    // It is in write(1, …).
+    let calls = format!("/proc/{}/syscall", stuck.0.id());
+    wait_until("the writer hangs", || std::fs::read_to_string(&calls).unwrap().starts_with("1 0x1 ").then_some(()));
     // Its first line makes the pipe ready, so that a thread of the pump goes for it, and waits for the lock.
     let held = record(held.into());
 

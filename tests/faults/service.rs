@@ -339,6 +339,8 @@ pub fn a_lost_auditor_is_replaced(suite: &Suite) {
             tally.trial(*at, point, || {
                 // A new service each time: three losses are a quarantine.
                 let service = Service::start(suite);
+                // The first one is beyond every point by then.
+                wait_until("it watches", || suite.page.passed().iter().any(|it| it == "auditor.ready").then_some(()));
                 let launcher = service.server.launcher().pid;
                 let auditor = || wait_until("there is an auditor", || children(launcher, true).first().copied());
                 suite.page.arm(point);

@@ -165,7 +165,8 @@ fn a_silent_auditor_is_replaced() {
             client.order(1, "silence");
             let began = Instant::now();
             client.health(|health| !health.can_accept);
-            assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+            // A second and a half, and once more where the launcher itself came late.
+            assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
             let why = client.refused();
             assert!(why.contains("the auditor does not answer"), "{why}");
             // Those that run can be seen to.

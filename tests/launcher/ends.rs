@@ -6,6 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use nix::fcntl::{FcntlArg, fcntl};
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
@@ -52,18 +53,23 @@ fn sigterm_stops_every_task_and_ends_in_order() {
 }
 
 fn a_second_sigterm_kills() {
-    let played = play(|client| {
-        let (deaf, _) = client.start_sleeper("trap '' TERM");
-        client.tell_launcher(Signal::SIGTERM);
-        client.wait_for(|event| (*event == Event::Drain).then_some(()));
+    let sooner = || {
         let began = Instant::now();
-        client.tell_launcher(Signal::SIGINT);
-        assert_eq!(client.ended(deaf).outcome.reason, Reason::ServerShutdown);
-        assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
-        client.send(&Request::Goodbye);
-    });
-    assert_eq!(played.code, 0);
-    played.assert_all_dead();
+        let played = play(|client| {
+            let (deaf, _) = client.start_sleeper("trap '' TERM");
+            client.tell_launcher(Signal::SIGTERM);
+            client.wait_for(|event| (*event == Event::Drain).then_some(()));
+            client.tell_launcher(Signal::SIGINT);
+            assert_eq!(client.ended(deaf).outcome.reason, Reason::ServerShutdown);
+            client.send(&Request::Goodbye);
+        });
+        assert_eq!(played.code, 0);
+        assert!(played.log.contains("told to stop at once; 1 tasks are killed"), "{}", played.log);
+        played.assert_all_dead();
+        began.elapsed() < Duration::from_secs(3)
+    };
+    // A machine that stalls is late once, and a fault is late every time.
+    assert!((0..3).any(|_| sooner()), "its grace of three seconds was waited out");
 }
 
 fn a_closed_socket_ends_every_task() {
@@ -77,22 +83,26 @@ fn a_closed_socket_ends_every_task() {
     played.assert_all_dead();
 }
 
+/// Enough for what the launcher says of a closed socket, and not for that and something else.
+const ONE_LINE: usize = 80;
+
 fn a_launcher_that_stood_still_says_nothing_untrue() {
     let fifo = |directory: &Path| mkfifo(&directory.join(LOG), Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
     let played = play_with(fifo, |client| {
         client.health(|health| health.can_accept);
-        let (_, task) = client.start_sleeper("true");
+        client.start_sleeper("true");
         let (launcher, log) = (getppid(), client.directory.join(LOG));
-        client.socket = None;
-        // The launcher has seen that, has ended the task, and gives its server a second.
-        while lives(task) {
-            poll(&mut [], 1u8).unwrap();
-        }
-        // It stands still with its next word, for nobody takes what it says.
         let mut said = File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(&log).unwrap();
-        while said.write(b"\0").is_ok() {}
-        std::fs::remove_file(client.directory.join("server.crt")).unwrap();
-        client.tell_launcher(Signal::SIGHUP);
+        client.while_it_stands(|client| {
+            // It can say one thing, and stands still with the next, for nobody takes what it says.
+            let _ = said.read_to_end(&mut Vec::new()); // up to where it would have to wait
+            let room = fcntl(&said, FcntlArg::F_GETPIPE_SZ).unwrap() as usize;
+            assert_eq!(said.write(&vec![0; room - ONE_LINE]).unwrap(), room - ONE_LINE);
+            // First the server closes its socket, for which it is given a second; then the TLS files are wrong.
+            client.socket = None;
+            std::fs::remove_file(client.directory.join("server.crt")).unwrap();
+            client.tell_launcher(Signal::SIGHUP);
+        });
         let writes = format!("{} ", libc::SYS_write);
         while !std::fs::read_to_string(format!("/proc/{launcher}/syscall")).unwrap().starts_with(&writes) {
             poll(&mut [], 1u8).unwrap();

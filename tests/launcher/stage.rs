@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -116,7 +116,11 @@ pub fn play_with(prepare: impl FnOnce(&Path), server: impl FnOnce(&mut Client)) 
         WaitStatus::Signaled(_, signal, _) => 128 + signal as i32,
         other => panic!("the launcher ended by {other:?}"),
     };
-    let log = std::fs::read_to_string(&log).unwrap();
+    // A pipe of that name to which nobody writes any more, or somebody still does, is not waited for.
+    let mut file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(&log).unwrap();
+    let mut log = Vec::new();
+    let _ = file.read_to_end(&mut log);
+    let log = String::from_utf8_lossy(&log).into_owned();
     eprint!("{log}");
     let noted = said.lines().filter_map(|line| line.strip_prefix("pid ")?.parse().ok()).collect();
     if let Some(why) = said.split_once("failed ").map(|(_, why)| why) {
@@ -324,6 +328,17 @@ impl Client {
     /// Sends a signal to the launcher.
     pub fn tell_launcher(&self, signal: Signal) {
         kill(getppid(), signal).unwrap();
+    }
+
+    /// Has the launcher stand still while `act` lasts: what it is sent meanwhile comes in one piece, however slow this process is.
+    pub fn while_it_stands(&mut self, act: impl FnOnce(&mut Self)) {
+        self.tell_launcher(Signal::SIGSTOP);
+        let status = format!("/proc/{}/status", getppid());
+        while !std::fs::read_to_string(&status).unwrap().contains("T (stopped)") {
+            poll(&mut [], 1u8).unwrap();
+        }
+        act(self);
+        self.tell_launcher(Signal::SIGCONT);
     }
 
     /// An orderly end: everything was recorded.

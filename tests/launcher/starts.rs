@@ -217,7 +217,7 @@ fn tls_files_come_and_come_again() {
         let began = Instant::now();
         std::fs::rename(&new, client.directory.join("server.crt")).unwrap();
         assert_eq!(texts(client.tls_files()), ["ca.crt", "another", "server.key"]);
-        assert!(began.elapsed() < Duration::from_secs(2));
+        assert!(began.elapsed() < Duration::from_secs(5));
         std::fs::write(client.directory.join("crl.pem"), "list").unwrap();
         assert_eq!(texts(client.tls_files()).len(), 4);
         client.tell_launcher(Signal::SIGHUP);

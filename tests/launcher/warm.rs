@@ -39,8 +39,10 @@ fn a_ready_sandbox_raises_no_limit_and_is_had_once() {
         let slot = parked(client);
         client.start(&MEMORY, |request| (request.task, request.limits.memory_bytes) = (slot, 1 << 40));
         assert!(client.refusal(slot).to_string().contains("memory"));
-        client.start(&MEMORY, |request| request.task = slot);
-        client.start(&MEMORY, |request| request.task = slot);
+        client.while_it_stands(|client| {
+            client.start(&MEMORY, |request| request.task = slot);
+            client.start(&MEMORY, |request| request.task = slot);
+        });
         let is_second = |event: &Event| matches!(event, Event::StartFailed { task, .. } if *task == slot).then_some(());
         client.wait_for(is_second);
         let (started, outputs) = client.started(slot);

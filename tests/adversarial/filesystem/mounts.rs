@@ -203,7 +203,8 @@ fn by_handle(bench: &Bench, arm: Option<Arm>) -> Result<(Answers, bool), Fail> {
         None => bench.direct().probe("f_handle", &[&bench.probe_dir().display().to_string(), &inode]),
     };
     let (answers, _) = watch(bench, arm, launch, |_| Ok(()))?;
-    let touched = bait.was_touched()?;
+    let opened = answers.get("main", "open-by-handle") == Some("ok");
+    let touched = bait.was_touched(arm.is_none() && opened)?;
     Ok((answers, touched))
 }
 

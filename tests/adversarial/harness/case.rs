@@ -1,5 +1,6 @@
 //! A case and the five things that are done with it: ledger, control, contained, mutation, ledger again.
 
+use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
@@ -57,6 +58,31 @@ impl Arm {
     /// Races need many trials against the shipped binary, and few against one that should fall. A slow machine makes fewer.
     pub fn trials(self, contained: usize, mutant: usize) -> usize {
         if self == Self::Contained { pace::count(contained) } else { mutant }
+    }
+
+    /// The shipped binary may meet a machine that stalls; a mutant that never does what is waited for is not waited for as long.
+    pub fn limit(self, contained: Duration, mutant: Duration) -> Duration {
+        if self == Self::Contained { contained } else { mutant }
+    }
+
+    /// Measures milliseconds until they are as promised. A machine that stalls is late once, and a fault is late every time, so
+    /// the shipped binary is measured up to five times, and a mutant once.
+    pub fn in_time(
+        self,
+        what: &str,
+        promised: RangeInclusive<u128>,
+        mut measure: impl FnMut() -> Result<u128, Fail>,
+    ) -> Result<u128, Fail> {
+        let mut seen = Vec::new();
+        for _ in 0..if self == Self::Contained { 5 } else { 1 } {
+            let millis = measure()?;
+            if promised.contains(&millis) {
+                record::held(1);
+                return Ok(millis);
+            }
+            seen.push(millis);
+        }
+        Err(breach(format!("{what} after {seen:?} ms, in place of {promised:?}")))
     }
 }
 

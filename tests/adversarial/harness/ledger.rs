@@ -64,11 +64,12 @@ impl Ledger {
     pub fn settle(&self, bench: &Bench) -> Result<(), String> {
         let deadline = Instant::now() + pace::time(Duration::from_secs(2));
         loop {
+            let late = Instant::now() > deadline;
             let difference = self.difference(&Self::take(bench));
             if difference.is_empty() {
                 return Ok(());
             }
-            if Instant::now() > deadline {
+            if late {
                 return Err(format!("the ledger differs:\n  {}", difference.join("\n  ")));
             }
             nix::poll::poll(&mut [], 20u8).ok();

@@ -106,26 +106,30 @@ impl Run {
         Ok(Self { child, pid, pidfd, out, err, nonce, report, started, ended: None })
     }
 
-    /// Reads output until `done` says so; false at the deadline, or when the child is dead and its pipes are closed.
+    /// Reads output until `done` says so; false at the deadline, or when the child is dead and its pipes are closed. What is so at
+    /// the deadline is seen, also by whoever comes too late to wait.
     pub fn pump(&mut self, timeout: Duration, mut done: impl FnMut(&Self) -> bool) -> Result<bool, Fail> {
         let deadline = Instant::now() + timeout;
+        let mut last = false;
         loop {
             self.out.drain();
             self.err.drain();
             if done(self) {
                 return Ok(true);
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() || (self.ended.is_some() && self.out.fd.is_none() && self.err.fd.is_none()) {
+            if last || (self.ended.is_some() && self.out.fd.is_none() && self.err.fd.is_none()) {
                 return Ok(false);
             }
+            let left = deadline.saturating_duration_since(Instant::now());
+            last = left.is_zero();
             let mut fds = Vec::new();
             fds.extend(self.out.fd.as_ref().map(|f| PollFd::new(f.as_fd(), PollFlags::POLLIN)));
             fds.extend(self.err.fd.as_ref().map(|f| PollFd::new(f.as_fd(), PollFlags::POLLIN)));
             let exit = self.ended.is_none().then(|| PollFd::new(self.pidfd.as_fd(), PollFlags::POLLIN));
             let streams = fds.len();
             fds.extend(exit);
-            let millis = PollTimeout::try_from(left.as_millis().max(1)).unwrap_or(PollTimeout::MAX);
+            let millis = left.as_millis().max(u128::from(!last));
+            let millis = PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX);
             match poll(&mut fds, millis) {
                 Ok(_) | Err(nix::errno::Errno::EINTR) => {}
                 Err(e) => return Err(broken(format!("poll: {e}"))),

@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::bench::Bench;
 use super::case::{Fail, broken};
 use super::run::Run;
+use crate::support::pace;
 
 /// `/proc/PID/fd`: number and target.
 pub fn fds_of(pid: i32) -> BTreeMap<u32, String> {
@@ -119,9 +120,10 @@ impl Bait {
     }
 
     /// Whether anyone has opened or read it since it was laid. The kernel has queued the event before the opener's call
-    /// returned; the wait is for the watch to say so.
-    pub fn was_touched(&mut self) -> Result<bool, Fail> {
-        self.watch.pump(Duration::from_millis(200), |watch| watch.out.text().contains(" touched "))
+    /// returned; the wait is for the watch to say so: a long one where somebody did open it.
+    pub fn was_touched(&mut self, expected: bool) -> Result<bool, Fail> {
+        let wait = if expected { pace::time(Duration::from_secs(10)) } else { Duration::from_millis(200) };
+        self.watch.pump(wait, |watch| watch.out.text().contains(" touched "))
     }
 }
 

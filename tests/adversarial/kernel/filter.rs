@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::filesystem::{at_first_instruction, first_instruction};
 use crate::harness::answers::{Answers, EVERYWHERE, watch};
-use crate::harness::{Arm, Bench, Case, Control, Fail, Run, proc, view};
+use crate::harness::place::members_of;
+use crate::harness::{Arm, Bench, Case, Control, Fail, Run, broken, proc, view};
 use crate::{ensure, require};
 
 pub fn cases() -> Vec<Case> {
@@ -105,10 +106,12 @@ fn filter_control(bench: &Bench) -> Control {
     }
 }
 
-fn filtered(run: &Run, least: usize) -> Result<(), Fail> {
-    let members = run.members();
+fn filtered(run: &mut Run, least: usize) -> Result<(), Fail> {
+    let group = run.group().ok_or_else(|| broken("no group"))?;
+    let all = run.wait_until(Duration::from_secs(10), || modes(&members_of(&group)).len() >= least)?;
+    let members = members_of(&group);
     let modes = modes(&members);
-    require!(modes.len() >= least, "only {} threads: {modes:?}", modes.len());
+    require!(all, "only {} threads: {modes:?}", modes.len());
     for (pid, tid, mode) in modes {
         ensure!(mode == "2", "thread {tid} of {} has seccomp mode {mode}", proc::describe(pid));
     }
@@ -130,7 +133,7 @@ fn filter_attack(bench: &Bench, arm: Arm) -> Result<(), Fail> {
         init.is_some_and(|init| proc::children_of(init).iter().any(|stat| at_first_instruction(stat.pid)))
     };
     require!(run.wait_until(Duration::from_secs(10), started)?, "the payload never started: {}", run.err.text());
-    filtered(&run, 2)?;
+    filtered(&mut run, 2)?;
     run.signal(nix::sys::signal::Signal::SIGTERM)?;
     run.finish()?;
     // Threads, children, a new session, and a program that the payload executes; main and init: ten in all.

@@ -30,7 +30,6 @@ int main(int argc, char **argv)
         execl(argv[1], argv[1], NULL);
         _exit(127);
     }
-    usleep(100000);
     hold();
     return 0;
 }

@@ -59,15 +59,18 @@ static int host(char **command)
     /* Kept open so that what was typed is still there when the child has gone. */
     char name[64], bytes[4096];
     ptsname_r(master, name, sizeof name);
-    int slave = open(name, O_RDWR | O_NOCTTY | O_NONBLOCK);
+    int slave = open(name, O_RDWR | O_NOCTTY | O_NONBLOCK), ended = 0;
     for (;;) {
+        /* The kernel hands over what was written in the background: a second of silence after the end is the end. */
         struct pollfd fds = { master, POLLIN, 0 };
-        int status, ready = poll(&fds, 1, 50);
+        int status, ready = poll(&fds, 1, ended ? 1000 : 50);
         long n = ready > 0 ? read(master, bytes, sizeof bytes) : 0;
         if (n > 0)
             (void)!write(1, bytes, n);
-        else if (waitpid(child, &status, WNOHANG) == child)
+        else if (ended)
             break;
+        else
+            ended = waitpid(child, &status, WNOHANG) == child;
     }
     ioctl(slave, FIONREAD, &typed);
     say_value("typed", typed);

@@ -8,7 +8,7 @@
 int main(int argc, char **argv) {
     int wanted = argc > 1 ? atoi(argv[1]) : 100;
     int made = 0, refused = 0;
-    while (made < wanted && refused < 50) {
+    while (made < wanted && refused < 5000) {
         pid_t child = fork();
         if (child == 0) {
             pid_t orphan = fork();

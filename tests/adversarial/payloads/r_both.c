@@ -6,9 +6,9 @@ int main(int argc, char **argv) {
     if (argc < 3) return 90;
     static char block[4096];
     memset(block, 'b', sizeof block);
-    alarm(10);
+    alarm(30);
     int stream = 1;
-    if (!strcmp(argv[1], "both") && fork() == 0) stream = 2, alarm(10);
+    if (!strcmp(argv[1], "both") && fork() == 0) stream = 2, alarm(30);
     while (write(stream, block, sizeof block) > 0);
     return 91;
 }

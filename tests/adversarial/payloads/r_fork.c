@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 static struct shared {
-    atomic_int made, refused, other;
+    atomic_int made, refused, other, finished;
 } *shared;
 static int most, life;
 
@@ -69,9 +69,18 @@ int main(int argc, char **argv) {
     alarm(life);
     if (!strcmp(argv[1], "fork")) forks();
     else threads();
+    atomic_fetch_add(&shared->finished, 1);
     if (getpid() == first) {
-        int last = -1;
-        while (last != atomic_load(&shared->made)) last = atomic_load(&shared->made), usleep(100000);
+        /* Each that was made, and the first, has given up or found the count reached. Threads make none. */
+        int forked = !strcmp(argv[1], "fork"), last = -1;
+        for (int still = 0; still < 300; still++) {
+            int finished = atomic_load(&shared->finished), made = atomic_load(&shared->made);
+            if (finished > (forked ? made : 0)) break;
+            if (made != last) still = 0;
+            last = made;
+            usleep(10000);
+        }
+        last = atomic_load(&shared->made);
         printf("made %d refused %d other %d\n", last, atomic_load(&shared->refused), atomic_load(&shared->other));
         fflush(stdout);
     }

@@ -1,7 +1,6 @@
-/* Anonymous memory, touched page by page. `self MIB`: takes it, says so, exits 0. `child MIB`: a child takes it; the parent
- * goes on, prints success and exits 0. `groupS MIB`: a bystander that takes nothing stays for S seconds while another takes
- * it.
- * `hold MIB`: takes it and stays. */
+/* Anonymous memory, touched page by page. `self MIB`: takes it, says so, exits 0. `childS MIB`: a child takes it; the parent
+ * goes on, prints success after S seconds and exits 0. `groupS MIB`: a bystander that takes nothing stays for S seconds while
+ * another takes it. `hold MIB`: takes it and stays. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +19,7 @@ static void take(int mib) {
 int main(int argc, char **argv) {
     if (argc < 4) return 90;
     int mib = atoi(argv[2]), status = 0;
-    alarm(30);
+    alarm(100);
     puts("ready");
     fflush(stdout);
     if (!strcmp(argv[1], "self") || !strcmp(argv[1], "hold")) {
@@ -46,7 +45,7 @@ int main(int argc, char **argv) {
     printf("child ended with %s %d\n", WIFSIGNALED(status) ? "signal" : "code",
            WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
     fflush(stdout);
-    sleep(2);
+    sleep(atoi(argv[1] + 5));
     puts("success");
     return 0;
 }

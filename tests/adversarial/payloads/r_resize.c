@@ -4,7 +4,7 @@
 
 int main(int argc, char **argv) {
     if (argc < 3) return 90;
-    alarm(10);
+    alarm(30);
     int said = strcmp(argv[1], "control") ? -1 : believe_poll();
     for (;;) {
         while (fcntl(0, F_SETPIPE_SZ, 4096) < 0)

@@ -14,6 +14,10 @@
 #include <unistd.h>
 
 static char block[32768];
+static struct shared {
+    atomic_long bytes;
+    atomic_int finished;
+} *shared;
 
 static long fill_udp(void) {
     int in = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0), out = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0);
@@ -53,8 +57,8 @@ static long fill_pair(int tcp) {
 
 int main(int argc, char **argv) {
     if (argc < 5) return 90;
-    atomic_long *total = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (total == MAP_FAILED) return 91;
+    shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED) return 91;
     int processes = atoi(argv[3]), first = 1;
     alarm(30);
     for (int p = 0; p < processes; p++) {
@@ -65,13 +69,21 @@ int main(int argc, char **argv) {
         for (int i = 0; i < atoi(argv[2]); i++) {
             long n = argv[1][1] == 'd' ? fill_udp() : fill_pair(argv[1][0] == 't');
             if (n < 0) break;
-            atomic_fetch_add(total, n);
+            atomic_fetch_add(&shared->bytes, n);
         }
+        atomic_fetch_add(&shared->finished, 1);
         break;
     }
     if (first) {
+        /* All have done what they could, or none can go on for want of memory. */
         long last = -1;
-        while (last != atomic_load(total)) last = atomic_load(total), usleep(300000);
+        for (int still = 0; atomic_load(&shared->finished) < processes && still < 30; still++) {
+            long bytes = atomic_load(&shared->bytes);
+            if (bytes != last) still = 0;
+            last = bytes;
+            usleep(100000);
+        }
+        last = atomic_load(&shared->bytes);
         printf("holds %ld\n", last);
         fflush(stdout);
     }

@@ -5,7 +5,7 @@
 
 int main(int argc, char **argv) {
     if (argc < 3) return 90;
-    alarm(10);
+    alarm(30);
     int said = strcmp(argv[1], "control") ? -1 : believe_poll();
     if (fchmod(1, 0600)) return 91;
     int thief = open("/proc/self/fd/1", O_RDONLY | O_NONBLOCK);

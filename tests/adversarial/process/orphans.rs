@@ -41,7 +41,8 @@ pub fn cases() -> Vec<Case> {
 fn daemon_outlives(bench: &Bench, manner: &str) -> Result<(), Fail> {
     let mut run = bench.direct().probe("contain_double_fork", &[manner, "3", "5"]).spawn()?;
     run.wait_line("ready")?;
-    run.pump(Duration::from_millis(300), |_| false)?;
+    let closes = manner == "close";
+    run.pump(pace::time(Duration::from_secs(3)), |run| run.ended.is_some() && (run.out.eof.is_some() || !closes))?;
     require!(run.ended.is_some(), "main did not exit");
     require!((manner == "keep") == run.out.eof.is_none(), "whether the pipe is open is not as it should be");
     let left = bench.ours().into_iter().filter(|pid| *pid != run.pid).count();
@@ -69,7 +70,7 @@ fn holder_delays_nothing(bench: &Bench, arm: Arm) -> Result<(), Fail> {
     let mut run = bench.task(arm).probe("contain_double_fork", &["keep", "3", "5"]).spawn()?;
     run.wait_line("ready")?;
     let exit = Instant::now();
-    let limit = pace::time(Duration::from_secs(1));
+    let limit = pace::time(arm.limit(Duration::from_secs(3), Duration::from_secs(1)));
     run.pump(limit, |run| run.ended.is_some() && run.out.eof.is_some())?;
     let (ended, eof) = (run.ended, run.out.eof);
     ensure!(ended.is_some(), "not final {limit:?} after main exited, because a daemon holds the output");
@@ -95,7 +96,7 @@ fn orphans_stay(bench: &Bench) -> Control {
     let look = || -> Result<usize, Fail> {
         let mut run = bench.direct().with_uid(bench.uid_range().start).probe("p_orphans", &["200"]).spawn()?;
         run.wait_line("all 200")?;
-        run.wait_until(Duration::from_secs(1), || zombies(bench) >= 200)?;
+        run.wait_until(Duration::from_secs(10), || zombies(bench) >= 200)?;
         let seen = zombies(bench);
         run.signal(Signal::SIGKILL)?;
         run.finish()?;
@@ -108,6 +109,9 @@ fn orphans_stay(bench: &Bench) -> Control {
     }
 }
 
+/// So many dead may wait for init while the task runs.
+const MOST: usize = 10;
+
 fn orphans_are_reaped(bench: &Bench, arm: Arm) -> Result<(), Fail> {
     // The probe says so after each 500.
     let count = arm.trials(10_000, 1_000).max(500);
@@ -116,22 +120,34 @@ fn orphans_are_reaped(bench: &Bench, arm: Arm) -> Result<(), Fail> {
         run.wait_line("made 500")?;
         bench.canary()?;
     }
-    let (mut worst, mut samples) = (0, 0);
+    let (mut worst, mut samples, mut longest) = (0, 0, Duration::ZERO);
     let finished = |run: &crate::harness::Run| run.out.text().contains("all ");
+    // An init that is off its processor for a moment finds dozens when it is back. It is not behind for long.
+    let behind = pace::time(arm.limit(Duration::from_secs(3), Duration::from_millis(500)));
     while !run.pump(Duration::from_millis(20), finished)? && run.ended.is_none() {
-        worst = worst.max(zombies(bench));
-        samples += 1;
+        let (since, mut most) = (Instant::now(), 0);
+        let fell = run.wait_until(behind, || {
+            let seen = zombies(bench);
+            most = most.max(seen);
+            seen <= MOST
+        })?;
+        ensure!(fell, "more than {MOST} zombies for {behind:?} while it ran, {most} at most");
+        (worst, samples) = (worst.max(most), samples + 1);
+        longest = longest.max(if most > MOST { since.elapsed() } else { Duration::ZERO });
     }
     run.wait_line("all ")?;
     let pids = run.group_of("pids").map(|dir| dir.join("pids.current"));
     let current = || pids.as_ref().and_then(|p| std::fs::read_to_string(p).ok()).unwrap_or_default();
-    run.wait_until(Duration::from_secs(1), || current().trim() == "2")?;
+    run.wait_until(arm.limit(Duration::from_secs(10), Duration::from_secs(1)), || current().trim() == "2")?;
     let (after, current) = (zombies(bench), current());
     let made = run.out.text().lines().rfind(|l| l.starts_with("all ")).unwrap_or("").to_owned();
     run.signal(Signal::SIGTERM)?;
     run.finish()?;
-    bench.note(format!("{made} orphans of {count}, {samples} samples: at most {worst} zombies, {after} at rest"));
-    ensure!(worst <= 10 && after == 0, "{worst} zombies while it ran, {after} at rest");
+    bench.note(format!(
+        "{made} orphans of {count}, {samples} samples: at most {worst} zombies, more than {MOST} for at most {longest:?}, {after} \
+         at rest"
+    ));
+    ensure!(after == 0, "{after} zombies at rest, {worst} while it ran");
     ensure!(current.trim() == "2", "pids.current is {:?} with only init and main left", current.trim());
     ensure!(made == format!("all {count}"), "only {made:?}");
     Ok(())

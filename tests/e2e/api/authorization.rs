@@ -6,7 +6,7 @@ use std::time::Instant;
 use taskman::proto::task_manager as pb;
 use tonic::{Code, Status};
 
-use crate::support::rpc::{Tasks, connect, on, read, seen, sh, start, whole};
+use crate::support::rpc::{Tasks, connect, on, read, seen, sh, spoken, start, whole};
 use crate::support::{HostDir, Server};
 
 const UNKNOWN: &str = "00000000-0000-4000-8000-000000000000";
@@ -32,7 +32,7 @@ async fn ask(tasks: &mut Tasks, verb: &str, task: &str) -> Result<(), Status> {
 
 /// A task that outlives everything but a stop.
 fn lasting() -> pb::StartTaskRequest {
-    sh("trap : USR1; while :; do sleep 0.05; done")
+    sh("trap : USR1; echo ready; while :; do sleep 0.05; done")
 }
 
 async fn listed(tasks: &mut Tasks, owner: &str, all_owners: bool) -> Result<Vec<String>, Status> {
@@ -49,7 +49,9 @@ fn a01_every_cell_of_the_table_is_as_it_is_written() {
         let mut tasks = BTreeMap::new();
         for user in ["admin", "client001", "client002"] {
             let mut client = connect(&server, user).await;
-            tasks.insert(user, start(&mut client, lasting()).await.unwrap());
+            let task = start(&mut client, lasting()).await.unwrap();
+            spoken(&mut client, &task).await;
+            tasks.insert(user, task);
             users.insert(user, client);
         }
         for verb in VERBS {

@@ -10,7 +10,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-use crate::support::rpc::{channel, connect, identity, on, sh, start, whole};
+use crate::support::rpc::{channel, connect, identity, on, sh, spoken, start, whole};
 use crate::support::{Server, wait_until};
 
 const SERVICE: &str = "task_manager.TaskManager";
@@ -23,7 +23,9 @@ fn health_says_not_serving_while_the_server_drains() {
         let mut health = HealthClient::new(channel);
         let mut client = connect(&server, "client001").await;
         // It takes its time to end, and so does the server.
-        start(&mut client, sh("trap 'sleep 1; exit 0' TERM; while :; do sleep 0.05; done")).await.unwrap();
+        let slow = sh("trap 'sleep 5; exit 0' TERM; echo ready; while :; do sleep 0.05; done");
+        let task = start(&mut client, slow).await.unwrap();
+        spoken(&mut client, &task).await;
         let ask = |service: &str| HealthCheckRequest { service: service.into() };
         for service in ["", SERVICE] {
             let answer = health.check(ask(service)).await.unwrap().into_inner();

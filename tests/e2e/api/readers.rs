@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 
 use super::Counters;
 use crate::support::http2::{HEADERS, Raw, SETTINGS, WINDOW_UPDATE, frame, request};
-use crate::support::rpc::{Tasks, connect, ended, identity, on, read, sh, start, tls, whole};
+use crate::support::rpc::{Tasks, connect, ended, identity, on, read, sh, spoken, start, tls, whole};
 use crate::support::{Server, wait_until};
 
 /// A script that writes `count` numbered lines of 16 bytes, and the bytes it writes.
@@ -34,8 +34,10 @@ fn a09_a_reader_that_never_reads_stops_nobody() {
         let mut client = connect(&server, "client001").await;
         let (script, wanted) = numbered(1 << 20);
         // It begins when the readers are there, so that they are live ones.
-        let script = format!("trap go=1 USR1; while [ -z $go ]; do sleep 0.02; done; {script}");
+        let script = format!("trap go=1 USR1; echo ready; while [ -z $go ]; do sleep 0.02; done; {script}");
+        let wanted = [b"ready\n".to_vec(), wanted].concat();
         let id = start(&mut client, sh(&script)).await.unwrap();
+        spoken(&mut client, &id).await;
         let base = Counters::of(&server);
         let config = Arc::new(tls(&server, Some(identity(&server.certs(), "client001"))));
         let mut silent = Vec::new();
@@ -51,7 +53,7 @@ fn a09_a_reader_that_never_reads_stops_nobody() {
             }
             silent.push(raw);
         }
-        wait_until("their streams are open", || (streams(&server) == 100).then_some(()));
+        wait_until("their streams are open", || (streams(&server) == 1 + 100).then_some(()));
         let mut good = connect(&server, "client001").await;
         let reading = async {
             let begun = Instant::now();
@@ -121,9 +123,11 @@ fn a10_a_thousand_readers_of_one_task_each_get_every_byte() {
     on(async {
         let mut client = connect(&server, "client001").await;
         let (script, wanted) = numbered(4096);
-        let script = format!("trap go=1 USR1; while [ -z $go ]; do sleep 0.02; done; {script}; echo end >&2");
-        let wanted = sha(&[wanted, b"end\n".to_vec()].concat());
+        let script =
+            format!("trap go=1 USR1; echo ready; while [ -z $go ]; do sleep 0.02; done; {script}; echo end >&2");
+        let wanted = sha(&[b"ready\n".to_vec(), wanted, b"end\n".to_vec()].concat());
         let id = start(&mut client, sh(&script)).await.unwrap();
+        spoken(&mut client, &id).await;
         let base = Counters::of(&server);
         let mut readers = Vec::new();
         for _ in 0..20 {
@@ -133,7 +137,7 @@ fn a10_a_thousand_readers_of_one_task_each_get_every_byte() {
                 readers.push(tokio::spawn(async move { read(&mut connection, whole(&id)).await.unwrap() }));
             }
         }
-        wait_until("all are there", || (streams(&server) == 1000).then_some(()));
+        wait_until("all are there", || (streams(&server) == 1 + 1000).then_some(()));
         let there = Counters::of(&server);
         let signal = pb::SignalTaskRequest { task_id: id.clone(), signal: "USR1".into() };
         client.signal_task(signal).await.unwrap();
@@ -223,6 +227,7 @@ fn a10_two_hundred_tasks_at_once_and_not_one_more() {
                 let mut client: Tasks = client.clone();
                 tokio::spawn(async move {
                     let grace = Some(Default::default());
+                    spoken(&mut client, &id).await;
                     client.stop_task(pb::StopTaskRequest { task_id: id.clone(), grace }).await.unwrap();
                     let end = ended(&mut client, &id).await;
                     let output = read(&mut client, whole(&id)).await.unwrap().0;
