@@ -21,3 +21,11 @@ download() {
   if id _apt >/dev/null 2>&1; then chown _apt "$1"; fi
   (cd "$1" && { apt download "$2" || { apt update && apt download "$2"; }; })
 }
+
+# What the tests use, on this host and on those that are made of its programs. They fail where a tool is missing, they do not skip.
+tests_tools=(
+  gcc:gcc g++:g++ python3:/usr/bin/python3 perl:perl git:git openssl:openssl nodejs:node default-jdk-headless:javac procps:ps
+  iproute2:ip libcap2-bin:setcap util-linux:setpriv util-linux:prlimit util-linux:fallocate mount:mount findutils:find
+  bsdutils:script crun:crun runc:runc hostname:hostname man-db:man libc6-dev:/usr/include/stdio.h
+  ca-certificates:/etc/ssl/certs/ca-certificates.crt
+)

@@ -284,8 +284,6 @@ fn every_tier_1_case_of_containment_is_shown_where_the_list_says() {
         }
         match tested {
             ids::Tested::Suite if !in_suite(id) => faults.push(format!("{id} is no case of the suite")),
-            ids::Tested::NotYet("") => faults.push(format!("{id}: nobody says why not yet")),
-            ids::Tested::NotYet(_) if in_suite(id) => faults.push(format!("{id} is a case of the suite by now")),
             ids::Tested::By(tests) => {
                 let exists =
                     |test: &str| test.split_once("::").is_some_and(|(file, name)| holds(Path::new(file), name));

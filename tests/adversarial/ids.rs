@@ -8,11 +8,9 @@ pub enum Tested {
     Suite,
     /// Tests elsewhere: `tests/FILE.rs::name`.
     By(&'static [&'static str]),
-    /// Nowhere, and why.
-    NotYet(&'static str),
 }
 
-use Tested::{By, NotYet, Suite};
+use Tested::{By, Suite};
 
 /// The cases by id.
 pub const TIER_1: &[(&str, Tested)] = &[
@@ -52,7 +50,7 @@ pub const TIER_1: &[(&str, Tested)] = &[
     ),
     ("S07", Suite),
     ("S10", By(&["tests/e2e/exhaustion.rs::s10_a_full_disk_cuts_output_short_and_nothing_else"])),
-    ("S12", NotYet("a host that runs out of memory takes others along: it needs a virtual machine")),
+    ("S12", By(&["tests/vm/small.rs::small_when_memory_is_used_up_tasks_die_and_the_daemon_lives"])),
     (
         "S14",
         By(&[

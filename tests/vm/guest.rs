@@ -44,8 +44,8 @@ fn watch(launcher: i32) -> ExitCode {
         let _ = stop.wait();
         DONE.store(true, Ordering::Relaxed);
     });
-    // A start takes a hundred milliseconds there: a dozen of looks at each are left.
-    let seen = Seen::watch(launcher, Duration::from_millis(5), || DONE.load(Ordering::Relaxed));
+    // A start takes a hundred milliseconds there: half a dozen of looks at each are left.
+    let seen = Seen::watch(launcher, Duration::from_millis(10), || DONE.load(Ordering::Relaxed));
     println!("{seen}");
     ExitCode::from(u8::from(!seen.is_inside(1)))
 }

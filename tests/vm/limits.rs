@@ -6,14 +6,26 @@ use libtest_mimic::Trial;
 use serde_json::Value;
 
 use crate::machine::{Machine, Spec};
-use crate::{TASKMAN, case};
+use crate::{TASKMAN, on_one_machine, plain};
+
+/// Of the disks: one to write to, and one to swap to.
+const DISKS: [u64; 2] = [256, 512];
 
 pub fn cases() -> Vec<Trial> {
-    vec![
-        case("limits_memory_cpu_io_and_placement_hold_on_pure_v2", limits),
-        case("limits_swap_is_not_a_way_around_the_memory_limit", swap),
-        case("limits_without_delegated_controllers_nothing_starts", undelegated),
-    ]
+    let boot = || Machine::boot(Spec { disks: DISKS.to_vec(), ..Spec::default() });
+    vec![on_one_machine(
+        "limits_on_pure_v2",
+        boot,
+        [
+            // First: a start has the controllers handed down.
+            ("limits_without_delegated_controllers_nothing_starts", undelegated),
+            ("plain_the_hosts_files_are_the_root_of_a_pure_v2_machine", |machine| {
+                plain::hosts_files(machine, DISKS[0])
+            }),
+            ("limits_memory_cpu_io_and_placement_hold_on_pure_v2", limits),
+            ("limits_swap_is_not_a_way_around_the_memory_limit", swap),
+        ],
+    )]
 }
 
 /// Runs a task and returns its report.
@@ -38,12 +50,11 @@ fn background(machine: &mut Machine, words: &str) -> String {
     machine.ok(&script).trim().to_owned()
 }
 
-fn limits() {
-    let mut machine = Machine::boot(Spec { disks: vec![256], ..Spec::default() });
-    whole_task_dies(&mut machine);
-    share_of_a_processor(&mut machine);
-    bandwidth_of_a_disk(&mut machine);
-    always_in_its_group(&mut machine);
+fn limits(machine: &mut Machine) {
+    whole_task_dies(machine);
+    share_of_a_processor(machine);
+    bandwidth_of_a_disk(machine);
+    always_in_its_group(machine);
 }
 
 /// The process that asks for too much is the shell's child: without `memory.oom.group` the shell would go on.
@@ -89,14 +100,13 @@ fn always_in_its_group(machine: &mut Machine) {
     assert!(code == 0 && said.contains("1000 starts, each proven") && said.contains(" 0 outside"), "{code}: {said}");
 }
 
-fn swap() {
-    let mut machine = Machine::boot(Spec { disks: vec![512], ..Spec::default() });
-    machine.ok("mkswap /dev/vdb >/dev/null && swapon /dev/vdb");
+fn swap(machine: &mut Machine) {
+    machine.ok("mkswap /dev/vdc >/dev/null && swapon /dev/vdc");
     let doctor: Value = serde_json::from_str(&machine.ok(&format!("{TASKMAN} doctor --output json"))).unwrap();
     let swap = doctor["findings"].as_array().unwrap().iter().find(|finding| finding["name"] == "limit swap").unwrap();
     assert_eq!(swap["status"], "ok", "{swap}");
-    whole_task_dies(&mut machine);
-    let group = background(&mut machine, "-- sleep 60");
+    whole_task_dies(machine);
+    let group = background(machine, "-- sleep 60");
     // A group has processes before it has this limit; a task's command comes after both.
     let limit = format!(
         "for i in $(seq 100); do read -r swap <{group}/memory.swap.max; [[ $swap == max ]] || break; sleep 0.1; done"
@@ -105,8 +115,7 @@ fn swap() {
 }
 
 /// A group that was handed down without controllers, and one that nobody has handed down.
-fn undelegated() {
-    let mut machine = Machine::boot(Spec::default());
+fn undelegated(machine: &mut Machine) {
     let missing = ["limit memory", "limit cpu", "limit pids", "limit io"];
     machine.ok("mkdir /sys/fs/cgroup/poor");
     let enter = "echo $$ >/sys/fs/cgroup/poor/cgroup.procs";
@@ -127,4 +136,5 @@ fn undelegated() {
     let (code, refused) = machine.run(&format!("{enter}; {TASKMAN} run -- echo ran"));
     assert!(code == 125 && refused.contains("Delegate=yes") && refused.contains("/poor"), "{code}: {refused}");
     assert_eq!(machine.ok("ls -d /sys/fs/cgroup/poor/*/ 2>/dev/null | wc -l"), "0\n", "nothing was made there");
+    machine.ok("rmdir /sys/fs/cgroup/poor");
 }

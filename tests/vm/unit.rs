@@ -9,15 +9,19 @@ use std::time::{Duration, Instant};
 
 use libtest_mimic::Trial;
 
-use crate::case;
 use crate::machine::{Machine, Root, Spec};
+use crate::on_one_machine;
 
 pub fn cases() -> Vec<Trial> {
-    vec![
-        case("unit_serves_when_it_is_active_and_leaves_nothing_when_it_is_stopped", life),
-        case("unit_that_dies_or_stands_still_is_started_again_and_nothing_of_it_is_left", deaths),
-        case("unit_keeps_records_and_quarantine_over_a_reboot_and_its_timer_audits", reboot),
-    ]
+    vec![on_one_machine(
+        "unit_under_systemd",
+        Host::installed,
+        [
+            ("unit_serves_when_it_is_active_and_leaves_nothing_when_it_is_stopped", life),
+            ("unit_that_dies_or_stands_still_is_started_again_and_nothing_of_it_is_left", deaths),
+            ("unit_keeps_records_and_quarantine_over_a_reboot_and_its_timer_audits", reboot),
+        ],
+    )]
 }
 
 const SOURCES: &str = concat!("/host", env!("CARGO_MANIFEST_DIR"));
@@ -78,6 +82,13 @@ impl Host {
         host
     }
 
+    /// As it was installed: nothing runs, nothing is stored, changed or logged.
+    fn afresh(&mut self) {
+        self.ok("systemctl stop taskman; systemctl reset-failed; rm -rf /etc/systemd/system/taskman*.d; systemctl daemon-reload
+             find /var/lib/taskman -mindepth 1 -delete; journalctl --quiet --rotate --vacuum-time 1s; mounts >/run/mounts");
+        assert_eq!(self.ok("journalctl --unit taskman --quiet --no-pager"), "");
+    }
+
     #[track_caller]
     fn ok(&mut self, script: &str) -> String {
         self.0.ok(&format!("{WORDS}{script}"))
@@ -133,8 +144,7 @@ impl Host {
     }
 }
 
-fn life() {
-    let mut host = Host::installed();
+fn life(host: &mut Host) {
     assert_eq!(host.ok(&format!("systemd-analyze verify --man=no {UNITS} 2>&1")), "", "the units are not sound");
     assert_eq!(host.ok("getent passwd taskman | cut -d: -f3,7"), "1899999999:/usr/sbin/nologin\n");
     // Active means that a client is served: at once, and at the first attempt.
@@ -163,11 +173,11 @@ fn life() {
     assert_eq!(host.ok(&adjusted), "-900\n0\n1000\n");
     assert_eq!(host.ok("cat /sys/fs/cgroup/taskman.slice/taskman.service/taskman-launcher/cpu.weight"), "10000\n");
     assert_eq!(host.ok("mounts | diff /run/mounts -"), "", "a mount of the unit or of a task is seen by the host");
-    limits::confined(&mut host, pid, &group);
+    limits::confined(host, pid, &group);
 
-    limits::hold(&mut host);
-    limits::end_with_the_units(&mut host);
-    limits::never_outside(&mut host);
+    limits::hold(host);
+    limits::end_with_the_units(host);
+    limits::never_outside(host);
     // A task that runs out of memory is not the unit's end.
     assert_eq!(host.ok("show ActiveState; show NRestarts; show Result"), "active\n0\nsuccess\n");
 
@@ -192,22 +202,22 @@ fn life() {
     // The slice has nothing in it any more, and goes too.
     host.until(Duration::from_secs(20), "[[ ! -e /sys/fs/cgroup/taskman.slice ]]");
     let priority = |host: &mut Host, part: &str| host.logged("taskman", part).pop().unwrap_or_default();
-    let (level, line) = priority(&mut host, "told to stop");
+    let (level, line) = priority(host, "told to stop");
     assert!(level == "5" && line.starts_with("taskman-launcher: told to stop; 1 tasks"), "{level}: {line}");
-    let (level, line) = priority(&mut host, "listening on");
+    let (level, line) = priority(host, "listening on");
     assert!(level == "6" && line.starts_with("taskman-server: listening on 127.0.0.1:50051"), "{level}: {line}");
 
     // A line's sender is the kernel's word: what the server writes is never among root's.
     let of =
         |host: &mut Host, uid: &str| host.ok(&format!("journalctl --unit taskman _UID={uid} --output cat --no-pager"));
-    let (server, root) = (of(&mut host, "1899999999"), of(&mut host, "0"));
+    let (server, root) = (of(host, "1899999999"), of(host, "0"));
     assert!(server.contains("listening on") && !root.contains("listening on"), "{server}\n{root}");
     assert!(root.contains("told to stop") && !server.contains("told to stop"), "{server}\n{root}");
 
     // What cannot serve is not active, and says why.
     host.ok("mv /etc/taskman/certs/server.crt /etc/taskman/certs/kept; install -m 644 /etc/hostname /etc/taskman/certs/server.crt");
     assert_eq!(host.run("systemctl start taskman").0, 1);
-    let (level, line) = priority(&mut host, "the certificate file /etc/taskman/certs/server.crt");
+    let (level, line) = priority(host, "the certificate file /etc/taskman/certs/server.crt");
     assert_eq!(level, "3", "{line}");
     // One that was stopped while it waited to be started again has not failed.
     host.run("systemctl stop taskman; systemctl reset-failed taskman");
@@ -222,8 +232,8 @@ fn life() {
     assert!(found.contains("post_cleanup_leak") && by.iter().any(|by| found.contains(by)), "{found}");
 }
 
-fn deaths() {
-    let mut host = Host::installed();
+fn deaths(host: &mut Host) {
+    host.afresh();
     // So many deaths within so short a time are more than the unit's bounds for restarts let through.
     host.ok("mkdir -p /etc/systemd/system/taskman.service.d\n\
          printf '[Unit]\\nStartLimitIntervalSec=0\\n[Service]\\nWatchdogSec=8s\\n' >/etc/systemd/system/taskman.service.d/test.conf\n\
@@ -258,8 +268,8 @@ fn deaths() {
     host.assert_nothing_left();
 }
 
-fn reboot() {
-    let mut host = Host::installed();
+fn reboot(host: &mut Host) {
+    host.afresh();
     host.ok("systemctl enable --now taskman.service taskman-audit.timer 2>/dev/null");
     let done = host.ok("begin -- echo kept").trim().to_owned();
     host.ok(&format!("taskman wait {done}"));

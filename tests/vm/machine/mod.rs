@@ -19,6 +19,16 @@ pub enum Kernel {
     Stock,
 }
 
+impl Kernel {
+    /// With the kernel itself and its modules; scripts/vm-test makes it.
+    pub fn directory(self) -> PathBuf {
+        parts::images().join(match self {
+            Self::Cloud => "cloud",
+            Self::Stock => "stock",
+        })
+    }
+}
+
 /// What is on the first disk, whose changes live as long as the machine. All of this host's files are at `/host`, and those
 /// of this project at their own place too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,11 +4,11 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use super::{Kernel, Root, Spec};
+use super::{Root, Spec};
 
 const MAKE_IT: &str = "scripts/vm-test makes it";
 
-fn images() -> PathBuf {
+pub fn images() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("target/vm")
 }
 
@@ -39,10 +39,7 @@ pub fn sharing(dir: &Path) -> Child {
 
 /// The machine itself.
 pub fn emulator(spec: &Spec, dir: &Path) -> Child {
-    let kernel = images().join(match spec.kernel {
-        Kernel::Cloud => "cloud",
-        Kernel::Stock => "stock",
-    });
+    let kernel = spec.kernel.directory();
     assert!(kernel.join("vmlinuz").exists(), "{}/vmlinuz is not there; {MAKE_IT}", kernel.display());
     let (root, init) = match spec.root {
         Root::Host => ("host.ext4", "plain"),
