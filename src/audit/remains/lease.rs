@@ -14,7 +14,8 @@ pub struct Leases {
 
 /// A uid that no task gets until this is dropped.
 pub struct Lease {
-    _lock: File,
+    uid: u32,
+    locks: File,
 }
 
 impl Leases {
@@ -35,12 +36,37 @@ impl Leases {
 
     /// Takes a free one.
     pub fn take(uid: u32) -> Result<Option<Lease>, SysError> {
-        let lock = open_uid_locks()?;
-        let taken = bytelock::take(&lock, uid).on("lock", locked(uid))?;
-        Ok(taken.then_some(Lease { _lock: lock }))
+        let locks = open_uid_locks()?;
+        let taken = bytelock::take(&locks, uid).on("lock", locked(uid))?;
+        Ok(taken.then(|| Lease { uid, locks }))
+    }
+}
+
+impl Drop for Lease {
+    /// By hand: closing alone would leave it to a child that was forked meanwhile and has a copy. No child drops its copy.
+    fn drop(&mut self) {
+        // Should the kernel keep it, it ends with the last copy.
+        let _ = bytelock::release(&self.locks, self.uid);
     }
 }
 
 fn locked(uid: u32) -> String {
     format!("byte {uid} of {UID_LOCKS}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uid_is_free_when_its_lease_is_dropped_whoever_has_a_copy_of_the_file() {
+        // Of this process's own, so that tests beside it do not take it.
+        let range = UidRange { first: 1_914_000_000 + std::process::id() % 100_000, count: 1 };
+        let leases = Leases::open(range).unwrap();
+        let lease = Leases::take(range.first).unwrap().unwrap();
+        let _copy = lease.locks.try_clone().unwrap();
+        assert!(!leases.is_nobodys(range.first).unwrap() && Leases::take(range.first).unwrap().is_none());
+        drop(lease);
+        assert!(leases.is_nobodys(range.first).unwrap() && Leases::take(range.first).unwrap().is_some());
+    }
 }
