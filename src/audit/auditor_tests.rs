@@ -4,7 +4,7 @@
 #![allow(clippy::disallowed_methods)]
 
 use std::fs;
-use std::process::Command;
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
@@ -13,13 +13,14 @@ use crate::containment::Query;
 use crate::place::{GroupName, UidRange};
 use crate::task::id::TaskId;
 
-/// Uids that no other test of these has: an auditor kills what has one of them.
+/// Uids that no other test of these has, in this process or in one that tests beside it: an auditor kills what has one of them.
 fn setup(state: &std::path::Path) -> Setup {
-    static NEXT: AtomicU32 = AtomicU32::new(1_915_300_000);
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let first = 1_917_000_000 + std::process::id() % 10_000 * 200 + NEXT.fetch_add(10, Ordering::Relaxed);
     Setup {
         state_dir: state.to_owned(),
         instance: format!("desk-{:08x}", TaskId::random().entropy() as u32),
-        uid_range: UidRange { first: NEXT.fetch_add(10, Ordering::Relaxed), count: 10 },
+        uid_range: UidRange { first, count: 10 },
         launcher: None,
         events: false,
         scan_ms: 0,
@@ -151,6 +152,16 @@ fn a_process_that_is_gone_is_told_of_once_however_often_it_was_suspected() {
     assert!(auditor.reported.is_empty(), "what nobody waits for is forgotten");
 }
 
+/// A real-time process that spins: ended with the test, however that ends.
+struct Spinner(Child);
+
+impl Drop for Spinner {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// On one processor, a real-time process that does not sleep keeps its child from running.
 #[test]
 fn a_child_that_has_not_run_yet_is_judged_when_it_has() {
@@ -162,19 +173,19 @@ fn a_child_that_has_not_run_yet_is_judged_when_it_has() {
     let script = "chrt -f 1 taskset -c 0 setpriv --reuid $0 --regid $0 --clear-groups sh -c 'sleep 60 & echo $!; while :; do :; done'";
     let mut parent = Command::new("sh");
     let parent = parent.args(["-c", &format!("exec {script}"), &uid]).stdout(std::process::Stdio::piped());
-    let mut parent = parent.spawn().unwrap();
+    let mut parent = Spinner(parent.spawn().unwrap());
     let mut line = String::new();
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(parent.stdout.take().unwrap()), &mut line).unwrap();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(parent.0.stdout.take().unwrap()), &mut line).unwrap();
     let child = line.trim().parse().unwrap();
     let unborn = Facts::read(child).unwrap();
     auditor.suspect(unborn.clone(), &Source::Fork);
     std::thread::sleep(2 * SECOND_LOOK);
-    // However long that was: a child is waited for no longer than a second.
-    auditor.suspects.iter_mut().for_each(|suspect| suspect.since = Instant::now());
+    // However long this test is kept from running: a child is waited for no longer than a second.
+    let later = Instant::now() + Duration::from_secs(3600);
+    auditor.suspects.iter_mut().for_each(|suspect| suspect.since = later);
     auditor.look_again();
     let (waits, told) = (auditor.suspects.len(), auditor.reported.len());
-    parent.kill().unwrap();
-    parent.wait().unwrap();
+    drop(parent);
     let deadline = Instant::now() + Duration::from_secs(10);
     while !auditor.suspects.is_empty() && Instant::now() < deadline {
         std::thread::sleep(SECOND_LOOK);

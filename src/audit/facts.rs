@@ -222,17 +222,24 @@ mod tests {
     #[allow(clippy::disallowed_methods)] // a process to look at
     fn a_name_that_is_no_text_hides_nobody() {
         use std::os::unix::ffi::OsStrExt;
+        use std::time::{Duration, Instant};
 
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join(std::ffi::OsStr::from_bytes(b"a\xff\xfe"));
         std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
         let mut child = std::process::Command::new(&program).arg("60").spawn().unwrap();
         let pid = child.id() as i32;
-        // The name is the program's own once it is executed, which `spawn` has waited for.
-        let seen = (Facts::read(pid).map(|facts| facts.comm), glance(pid).map(|(_, process)| process));
+        // The name is the program's own a moment after `spawn` returns: the kernel lets the parent go on before it sets it.
+        let wanted = Some("a\u{fffd}\u{fffd}".to_owned());
+        let comm = || Facts::read(pid).map(|facts| facts.comm);
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while comm() != wanted && Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+        let seen = (comm(), glance(pid).map(|(_, process)| process));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(seen, (Some("a\u{fffd}\u{fffd}".to_owned()), Some(pid)));
+        assert_eq!(seen, (wanted, Some(pid)));
     }
 
     #[test]

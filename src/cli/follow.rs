@@ -225,6 +225,7 @@ mod tests {
         let output = fake.client().await.stream(request()).await.unwrap();
         let (reader, stdout) = std::io::pipe().unwrap();
         drop(reader);
+        crate::sys::fd::wait_hung_up(&stdout);
         let sink = || Sink::new(stdout.as_fd()).unwrap();
         assert_eq!(Follower::new(output, sink(), sink()).copy().await.unwrap(), Followed::Unread);
     }

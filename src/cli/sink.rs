@@ -116,6 +116,7 @@ mod tests {
         let (reader, writer) = std::io::pipe().unwrap();
         let mut sink = Sink::new(writer.as_fd()).unwrap();
         drop(reader);
+        crate::sys::fd::wait_hung_up(&writer);
         let mut place = 0;
         assert_eq!(sink.write(b"x", &mut place).await.unwrap_err().kind(), ErrorKind::BrokenPipe);
 

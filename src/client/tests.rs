@@ -10,8 +10,10 @@ fn bytes(source: OutputSource, offset: u64, text: &str) -> Say {
 
 #[tokio::test]
 async fn a_closed_port_is_named_with_what_to_look_at() {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let address = format!("127.0.0.1:{port}");
+    // Bound and not listened on: closed, and nobody else's meanwhile.
+    let port = tokio::net::TcpSocket::new_v4().unwrap();
+    port.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = port.local_addr().unwrap().to_string();
     let error = Client::connect(&address, &Pki::new().client(1)).await.unwrap_err();
     let wanted = format!("cannot reach the server at {address}: connection refused; is taskman-server running there?");
     assert_eq!(error.to_string(), wanted);

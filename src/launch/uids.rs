@@ -114,21 +114,20 @@ impl Drop for Lease {
 mod tests {
     use super::*;
 
-    /// Of its own, so that tests beside it take none of them.
-    const RANGE: UidRange = UidRange { first: 1_913_000_000, count: 2 };
-
     #[test]
     fn each_uid_is_leased_once_by_whichever_pool_and_free_when_dropped() {
-        let (one, other) = (Pool::open(RANGE).unwrap(), Pool::open(RANGE).unwrap());
+        // Of this process's own, so that tests beside it take none of them.
+        let range = UidRange { first: 1_913_000_000 + std::process::id() % 100_000 * 2, count: 2 };
+        let (one, other) = (Pool::open(range).unwrap(), Pool::open(range).unwrap());
         let first = one.take(0).unwrap();
         let second = one.take(0).unwrap();
-        assert_eq!((first.uid, second.uid), (RANGE.first, RANGE.first + 1));
+        assert_eq!((first.uid, second.uid), (range.first, range.first + 1));
         for pool in [&one, &other] {
             assert_eq!(pool.take(0).unwrap_err().errno(), Errno::EAGAIN);
         }
         drop(first);
         let third = other.take(1).unwrap();
-        assert_eq!(third.uid, RANGE.first, "the other one is still taken");
+        assert_eq!(third.uid, range.first, "the other one is still taken");
         assert_eq!(one.take(0).unwrap_err().errno(), Errno::EAGAIN);
     }
 }

@@ -79,7 +79,7 @@ fn a_closed_store_is_one_file() {
     // Many at once: the two threads of one come to their end in every order.
     std::thread::scope(|scope| {
         for _ in 0..16 {
-            scope.spawn(|| (0..50).for_each(|_| close()));
+            scope.spawn(|| (0..20).for_each(|_| close()));
         }
     });
 }

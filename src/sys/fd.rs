@@ -29,6 +29,16 @@ pub fn placed(number: RawFd) -> BorrowedFd<'static> {
     unsafe { BorrowedFd::borrow_raw(number) }
 }
 
+/// For tests: waits until the other end of a pipe or socket is closed. A child that a test beside it has forked has a copy of
+/// that end until it executes its program.
+#[cfg(test)]
+pub fn wait_hung_up(fd: impl AsFd) {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+    let mut end = [PollFd::new(fd.as_fd(), PollFlags::empty())];
+    assert_eq!(poll(&mut end, PollTimeout::from(10_000u16)), Ok(1), "the other end is still open");
+}
+
 /// Closes every descriptor above 2 but `keep`. Whoever owns one of the others in this process must forget it.
 pub fn close_all_but(keep: &[BorrowedFd<'_>]) -> Result<(), Errno> {
     let mut numbers: Vec<RawFd> = keep.iter().map(AsRawFd::as_raw_fd).filter(|number| *number > 2).collect();

@@ -27,11 +27,13 @@ mod tests {
         keep_freed();
         let use_some = || std::hint::black_box((0..8).map(|_| vec![1_u8; 1 << 20]).collect::<Vec<_>>());
         drop(use_some());
-        let before = faults();
-        for _ in 0..10 {
-            drop(use_some());
-        }
-        let faults = faults() - before;
-        assert!(faults < 4000, "{faults} faults for 10 times 8 MiB, which are 2048 pages");
+        let ten_times = || {
+            let before = faults();
+            (0..10).for_each(|_| drop(use_some()));
+            faults() - before
+        };
+        // A test beside this one that forks makes each page fault once more.
+        let fewest = std::iter::repeat_with(ten_times).take(20).find(|faults| *faults < 4000);
+        assert!(fewest.is_some(), "4000 faults and more for 10 times 8 MiB, which are 2048 pages");
     }
 }

@@ -39,10 +39,21 @@ pub fn refused_calls() -> Vec<(&'static str, Errno)> {
 
 #[cfg(test)]
 mod tests {
+    use nix::mount::{MsFlags, mount};
+    use nix::sched::{CloneFlags, unshare};
+
     #[test]
     fn probing_changes_nothing_and_finds_every_call_here() {
-        let before = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
-        assert_eq!(super::refused_calls(), []);
-        assert_eq!(std::fs::read_to_string("/proc/self/mountinfo").unwrap(), before);
+        let probe = || {
+            // In a mount namespace of this thread's own: in the host's, others mount too.
+            unshare(CloneFlags::CLONE_NEWNS).unwrap();
+            let nothing = None::<&str>;
+            mount(nothing, "/", nothing, MsFlags::MS_REC | MsFlags::MS_PRIVATE, nothing).unwrap();
+            let mounts = || std::fs::read_to_string("/proc/thread-self/mountinfo").unwrap();
+            let before = mounts();
+            assert_eq!(super::refused_calls(), []);
+            assert_eq!(mounts(), before);
+        };
+        std::thread::scope(|scope| scope.spawn(probe).join().unwrap());
     }
 }

@@ -127,6 +127,17 @@ pub fn send<T: Serialize>(socket: BorrowedFd<'_>, message: &T, fds: &[BorrowedFd
 
 /// Receives one message, or None when the other end is closed. Never blocks.
 pub fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Result<Option<Packet<T>>, PacketError> {
+    let mut refused = Vec::new();
+    let received = receive_or_refuse(socket, &mut refused);
+    abandon(refused);
+    received
+}
+
+/// Leaves the descriptors of a packet that is not accepted in `refused`.
+fn receive_or_refuse<T: DeserializeOwned>(
+    socket: BorrowedFd<'_>,
+    refused: &mut Vec<OwnedFd>,
+) -> Result<Option<Packet<T>>, PacketError> {
     let mut buffer = vec![0; HEADER + MAX_INLINE];
     let received = match socket::receive(socket, &mut buffer) {
         // It closed its end without having read all that was sent to it. The kernel says so once, ahead of its last words.
@@ -152,7 +163,7 @@ pub fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Result<Option<Pac
     match message {
         Ok(message) => Ok(Some(Packet { message, fds, sender, cut: received.cut })),
         Err(error) => {
-            abandon(fds);
+            *refused = fds;
             Err(error)
         }
     }

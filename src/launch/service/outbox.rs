@@ -68,6 +68,7 @@ mod tests {
         }
         assert_eq!(seen, tasks);
         drop(there);
+        crate::sys::fd::wait_hung_up(&here);
         outbox.push(Event::Drain, Vec::new());
         assert!(matches!(outbox.flush(here.as_fd()), Err(PacketError::Closed)));
     }
