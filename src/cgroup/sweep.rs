@@ -3,7 +3,7 @@
 //! A launcher holds the lock of its task's version 2 directory as long as it lives, and the kernel releases it when the
 //! launcher dies, however it dies. Names, pids and ages decide nothing here: the lock does.
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -100,18 +100,22 @@ pub struct Dead {
 impl Dead {
     /// Takes the group at this version 2 directory; none if its owner lives, or if it is gone.
     pub fn take(path: &Path) -> Option<Self> {
-        let name = path.file_name()?.to_str()?.to_owned();
-        let dir = File::open(path).ok()?;
-        dir.try_lock().ok()?;
-        // The lock may be of a directory that another sweeper removed, while its creator made a new one of that name.
-        is_linked(&dir).then(|| Self { path: path.to_owned(), name, dir })
+        Self::locked(path, File::try_lock)
     }
 
     /// Whether the group at this version 2 directory has no living owner. Shared, so that two who look do not take each
     /// other for one.
     pub fn is_at(path: &Path) -> bool {
-        let Ok(dir) = File::open(path) else { return false };
-        dir.try_lock_shared().is_ok() && is_linked(&dir)
+        Self::locked(path, File::try_lock_shared).is_some()
+    }
+
+    fn locked(path: &Path, lock: impl Fn(&File) -> Result<(), TryLockError>) -> Option<Self> {
+        let name = path.file_name()?.to_str()?.to_owned();
+        let dir = File::open(path).ok()?;
+        lock(&dir).ok()?;
+        let dead = Self { path: path.to_owned(), name, dir };
+        // The lock may be of a directory that another sweeper removed, while its creator made a new one of that name.
+        is_linked(&dead.dir).then_some(dead)
     }
 
     /// Kills everything in it at once; forking does not outrun it.
@@ -135,6 +139,14 @@ impl Dead {
         remove_dir(&self.path, &self.dir, deadline)?;
         fault::point("swept");
         Ok(())
+    }
+}
+
+impl Drop for Dead {
+    /// By hand: closing alone would leave the lock to a child that was forked meanwhile and has a copy. No child drops its copy.
+    fn drop(&mut self) {
+        // Should the kernel keep it, it ends with the last copy.
+        let _ = self.dir.unlock();
     }
 }
 
@@ -169,4 +181,20 @@ fn noted(dir: &File, layout: &Layout, name: &str) -> Result<Vec<PathBuf>, SysErr
             })
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_that_was_taken_is_free_when_it_is_let_go_whoever_has_a_copy() {
+        let group = tempfile::tempdir().unwrap();
+        std::fs::write(group.path().join("cgroup.events"), "").unwrap();
+        let dead = Dead::take(group.path()).unwrap();
+        let _copy = dead.dir.try_clone().unwrap();
+        assert!(!Dead::is_at(group.path()) && Dead::take(group.path()).is_none());
+        drop(dead);
+        assert!(Dead::is_at(group.path()) && Dead::take(group.path()).is_some());
+    }
 }

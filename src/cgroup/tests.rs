@@ -277,8 +277,8 @@ fn a_sweep_takes_the_dead_and_leaves_the_living() {
         half.cgroup.push_str("/elsewhere");
         half.dir.push("elsewhere");
     }
-    // As its callers do: one that is slow to die is left to the next sweep, and so is one whose lock is held by a child that a test
-    // beside this one has forked, until that executes its program.
+    // Again and again, as its callers do: one that is slow to die is left to the next sweep. And a child that a test beside this
+    // one has forked holds the lock until it executes its program.
     let deadline = Instant::now() + SOON;
     let mut swept = sweep(&elsewhere);
     while (swept.is_empty() || swept.iter().any(|one| one.error.is_some())) && Instant::now() < deadline {
