@@ -90,6 +90,9 @@ fn a_task_that_is_first_seen_by_its_second_process_is_known_by_its_first() {
     let mut auditor = Auditor::open(setup, None).unwrap();
     let group = auditor.layout.base().dir.join(&name);
     fs::create_dir(&group).unwrap();
+    // Any launcher of this host sweeps what nobody holds.
+    let held = fs::File::open(&group).unwrap();
+    held.lock().unwrap();
     let script = "echo $$ > \"$0/cgroup.procs\"; exec unshare --pid --fork sh -c 'sleep 60; :'";
     let mut child = Command::new("sh").args(["-c", script]).arg(&group).spawn().unwrap();
     let deadline = Instant::now() + Duration::from_secs(30);
