@@ -1,5 +1,4 @@
-//! Generates the messages and services of `proto/`, without a protoc on the machine; compiles the payload's filter, so that no
-//! start has to; and builds sandbox-init (`src/sys/reaper/main.rs`) as a static program without libc, to be embedded in the library.
+//! Compiles the payload's seccomp filter, so that no start has to; and builds sandbox-init (`src/sys/reaper/main.rs`) as a static program without libc, to be embedded in the library.
 //!
 //! That is a program of its own so that nothing of the launcher is in its memory; it is this small so that executing it
 //! costs less than a tenth of a millisecond.
@@ -13,27 +12,8 @@ use std::process::Command;
 mod seccomp;
 
 fn main() {
-    messages();
     filter();
     sandbox_init();
-}
-
-fn messages() {
-    println!("cargo::rerun-if-changed=proto");
-    let mut compiler = protox::Compiler::new(["proto"]).expect("proto/ exists");
-    compiler.include_source_info(true).include_imports(true);
-    compiler.open_files(["task.proto", "containment.proto"]).expect("proto/ compiles");
-    // For reflection: what the service offers, as data.
-    let descriptors = out_dir().join("descriptors.bin");
-    std::fs::write(descriptors, compiler.encode_file_descriptor_set()).expect("OUT_DIR can be written to");
-    tonic_prost_build::configure()
-        // Sorted, so that the same request has the same bytes.
-        .btree_map(".")
-        // Output travels as it was read, without another copy.
-        .bytes(".task_manager.StreamTaskOutputResponse.output")
-        .codec_path("crate::proto::codec::Exact")
-        .compile_fds(compiler.file_descriptor_set())
-        .expect("messages are generated");
 }
 
 /// As an array of Rust's.

@@ -46,6 +46,7 @@
 compile_error!("taskman's system call table and sandbox-init are written for x86_64 Linux");
 
 pub mod audit;
+#[cfg(feature = "server")]
 pub mod certs;
 pub mod cgroup;
 pub mod cli;
@@ -58,11 +59,14 @@ pub mod fault;
 pub mod launch;
 pub mod log;
 pub mod mutation;
+#[cfg(feature = "server")]
 pub mod output;
 pub mod place;
 pub mod proto;
 pub mod sandbox;
+#[cfg(feature = "server")]
 pub mod server;
+#[cfg(feature = "server")]
 pub mod store;
 pub mod sys;
 pub mod task;

@@ -7,10 +7,10 @@ use nix::errno::Errno;
 use super::auditor::{Auditor, log};
 use super::clean::{self, Extent};
 use super::recover;
-use crate::certs::name;
 use crate::cgroup;
 use crate::containment::{Answer, Audited, Entry, Query, Reason, Setup, Summary, stated_reason};
 use crate::error::SysError;
+use crate::task::name;
 
 /// The most findings that are told at once.
 const MOST: u32 = 1000;

@@ -10,7 +10,6 @@
 mod authority;
 mod directory;
 mod index;
-pub mod name;
 #[cfg(test)]
 mod tests;
 
@@ -21,6 +20,7 @@ use rustls_pki_types::ServerName;
 use time::OffsetDateTime;
 
 use crate::error::SysError;
+use crate::task::name;
 use authority::{Authority, Leaf, Usage};
 use directory::Directory;
 pub use index::{Entry, Kind};

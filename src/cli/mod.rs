@@ -1,6 +1,7 @@
 //! The `taskman` command: parse, call the library, show, and exit with a code that means something.
 
 mod audit;
+#[cfg(feature = "server")]
 mod certs;
 mod completions;
 mod connection;
@@ -77,6 +78,7 @@ enum Command {
     /// Say what this host can enforce, what it cannot, and how to change that
     Doctor(doctor::Args),
     /// Make, issue, revoke and list the certificates of a server and its users
+    #[cfg(feature = "server")]
     Certs(certs::Args),
 }
 
@@ -111,6 +113,7 @@ pub fn main() -> ExitCode {
         Ok(Command::Audit(args)) => audit::run(&args),
         Ok(Command::Completions(args)) => completions::run(&args, command()),
         Ok(Command::Doctor(args)) => doctor::run(args),
+        #[cfg(feature = "server")]
         Ok(Command::Certs(args)) => certs::run(args),
         Err(error) => {
             let code = if error.use_stderr() { ExitCode::from(FAILURE) } else { ExitCode::SUCCESS };

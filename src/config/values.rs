@@ -10,9 +10,9 @@ use super::fit::STARTING;
 use super::parse::ConfigError;
 use super::table::Section;
 use super::{Audit, AuditLog, Config, Connections, Fsync, Output, Profile, Quota, Retain, Stop, Tls, Warm};
-use crate::certs::name;
 use crate::place::UidRange;
 use crate::task::limits::Limits;
+use crate::task::name;
 
 /// Converts a complete table; the TLS files are left empty, because only a server needs them.
 pub(super) fn typed(table: &Table) -> Result<Config, ConfigError> {

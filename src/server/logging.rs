@@ -3,8 +3,12 @@
 use std::io::{self, Write};
 
 use tracing::Metadata;
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::MakeWriter;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::{self, MakeWriter};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::log::{Level, plain, prefix};
 
@@ -21,12 +25,13 @@ pub enum LogFormat {
 /// Begins to log at `level`.
 pub fn init(level: &str, format: LogFormat) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     // The libraries below speak only when something is wrong.
-    let filter = EnvFilter::try_new(format!("warn,taskman={level}"))?;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(StandardError);
-    match format {
-        LogFormat::Text => log.with_target(false).with_ansi(false).try_init(),
-        LogFormat::Json => log.json().flatten_event(true).with_target(false).try_init(),
-    }
+    let filter = Targets::new().with_default(LevelFilter::WARN).with_target("taskman", level.parse::<LevelFilter>()?);
+    let lines = fmt::layer().with_writer(StandardError).with_target(false);
+    let lines = match format {
+        LogFormat::Text => lines.with_ansi(false).boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
+    };
+    Ok(tracing_subscriber::registry().with(lines.with_filter(filter)).try_init()?)
 }
 
 /// Standard error, with the level in front of each line where the journal reads it.

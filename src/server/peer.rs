@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use rustls_pki_types::CertificateDer;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::certs::name;
+use crate::task::name;
 
 /// The peer of a connection, in the extensions of each of its requests.
 #[derive(Debug, Clone)]

@@ -2,6 +2,7 @@
 
 pub mod id;
 pub mod limits;
+pub mod name;
 pub mod outcome;
 pub mod profile;
 pub mod record;

@@ -3,6 +3,7 @@
 //!
 //! Nothing here sleeps for a fixed time: a process's end is awaited, anything else is asked for again until a deadline.
 
+pub mod cargo;
 pub mod cgroups;
 pub mod containment;
 pub mod ended;

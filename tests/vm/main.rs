@@ -4,6 +4,8 @@
 #![allow(clippy::disallowed_methods)] // starts processes and waits as it likes
 #![allow(clippy::unwrap_used, missing_docs)]
 
+#[path = "../support/cargo.rs"]
+mod cargo;
 mod container;
 mod guest;
 mod limits;

@@ -8,10 +8,9 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use libtest_mimic::Trial;
-use serde_json::Value;
 
-use crate::case;
 use crate::machine::{Kernel, Machine, Spec};
+use crate::{cargo, case};
 
 /// A part of the adversarial suite: what it is called on the way, its name, its kernel, and what the ids of its cases begin with.
 const ADVERSARIAL: [(&str, &str, Kernel, &[&str]); 3] = [
@@ -226,27 +225,10 @@ fn script(command: &str) -> String {
 
 /// The program of this test that a build right now makes or has made: the one that `cargo test` would run.
 pub fn program(name: &str) -> PathBuf {
-    const NAMES: [&str; 3] = ["e2e", "adversarial", "container"];
-    static BUILT: LazyLock<Vec<Value>> = LazyLock::new(|| {
+    static BUILT: LazyLock<Vec<(String, PathBuf)>> = LazyLock::new(|| {
         // A test of the library runs its example.
-        cargo(&["build", "--example", "library"]);
-        let tests = NAMES.iter().flat_map(|name| ["--test", name]);
-        let words: Vec<_> = ["test", "--no-run", "--message-format", "json"].into_iter().chain(tests).collect();
-        cargo(&words).split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect()
+        cargo::programs(&["build", "--example", "library"]).unwrap();
+        cargo::programs(&["test", "--no-run", "--test", "e2e", "--test", "adversarial", "--test", "container"]).unwrap()
     });
-    let mut ours = BUILT.iter().filter(|message| message["target"]["name"] == name);
-    ours.find_map(|message| message["executable"].as_str().map(PathBuf::from)).expect("cargo says what it built")
-}
-
-fn cargo(words: &[&str]) -> Vec<u8> {
-    let mut cargo = Command::new(env!("CARGO"));
-    // What the cargo that runs this test has set: crates with C in them would be built anew because of it.
-    let of_this_test =
-        |name: &str| name == "OUT_DIR" || ["CARGO_MANIFEST_", "CARGO_PKG_"].iter().any(|of| name.starts_with(of));
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(of_this_test)) {
-        cargo.env_remove(name);
-    }
-    let output = cargo.args(words).arg("--quiet").current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
-    assert!(output.status.success(), "cargo {words:?}: {}", String::from_utf8_lossy(&output.stderr));
-    output.stdout
+    BUILT.iter().find(|(target, _)| target == name).map(|(_, path)| path.clone()).expect("cargo says what it built")
 }

@@ -1,9 +1,9 @@
 //! From a request of the server to a task, with nothing taken on trust: the server has checked all of this, and one day the
 //! server is not the server any more.
 
-use crate::certs::name;
 use crate::config::{Config, Profile};
 use crate::error::StartError;
+use crate::task::name;
 use crate::task::spec::{BindRo, SpecError, TaskSpec};
 use crate::wire::StartRequest;
 
