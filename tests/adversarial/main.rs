@@ -1,6 +1,6 @@
 //! The adversarial suite: hostile payloads against the real taskman on the real kernel.
 //!
-//! Needs root. Cases run one at a time, because each compares the host before and after.
+//! Needs root. Cases run side by side, each in a process of its own that compares the host before and after.
 #![allow(clippy::disallowed_methods)] // the suite is not the launcher: it starts processes and waits as it likes
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -22,23 +22,14 @@ mod stream;
 #[path = "../support/mod.rs"]
 mod support;
 
-use harness::Bench;
-use harness::ledger::Ledger;
+use std::process::ExitCode;
+
+use harness::case::Case;
+use harness::own_process::{self, Suite};
 use harness::report::Report;
 use libtest_mimic::Arguments;
 
-fn main() -> std::process::ExitCode {
-    if let Some(dir) = std::env::var_os("TASKMAN_ADV_COMPILE") {
-        return match harness::payload::compile_all(dir.as_ref()) {
-            Ok(()) => std::process::ExitCode::SUCCESS,
-            Err(why) => {
-                eprintln!("{why}");
-                std::process::ExitCode::FAILURE
-            }
-        };
-    }
-    let mut args = Arguments::from_args();
-    args.test_threads = Some(1);
+fn cases() -> Vec<Case> {
     let cases = [
         process::cases(),
         cgroup::cases(),
@@ -52,40 +43,41 @@ fn main() -> std::process::ExitCode {
         residue::cases(),
         auditor::cases(),
     ];
-    let bench: &'static Bench = match Bench::open() {
-        Ok(bench) => Box::leak(Box::new(bench)),
-        Err(why) => {
-            eprintln!("the adversarial suite needs root and its own control groups: {why}");
-            return std::process::ExitCode::FAILURE;
+    cases.into_iter().flatten().collect()
+}
+
+fn main() -> ExitCode {
+    let ended = match (own_process::asked_for(), std::env::var_os("TASKMAN_ADV_COMPILE")) {
+        (Some(id), _) => {
+            let case = cases().into_iter().find(|case| case.id == id);
+            case.ok_or_else(|| format!("no case {id}")).and_then(|case| own_process::run(&case))
         }
+        (None, Some(dir)) => harness::payload::compile_all(dir.as_ref()).map(|()| ExitCode::SUCCESS),
+        (None, None) => suite(),
     };
-    // The asynchronous runtime of the service's clients keeps two descriptors for as long as this process lives.
-    support::rpc::on(async {});
-    let before = Ledger::take(bench);
+    ended.unwrap_or_else(|why| {
+        eprintln!("the adversarial suite needs root, gcc and its own control groups: {why}");
+        ExitCode::FAILURE
+    })
+}
+
+fn suite() -> Result<ExitCode, String> {
+    let mut args = Arguments::from_args();
+    args.test_threads.get_or_insert(own_process::LANES);
     // `TASKMAN_ADV_CASES=P01,C` picks by id, or what it begins with, where libtest's filter takes a single text.
     let picked = std::env::var("TASKMAN_ADV_CASES").ok();
     let is_picked = |id: &str| picked.as_ref().is_none_or(|ids| ids.split(',').any(|picked| id.starts_with(picked)));
-    let all: Vec<_> = cases.into_iter().flatten().collect();
-    let cases = all.len();
-    let trials = all.into_iter().filter(|case| is_picked(case.id)).map(|case| case.trial(bench)).collect();
+    let all = cases();
+    let arms = std::env::var("TASKMAN_ADV_ARMS").unwrap_or_default();
+    let suite: &'static Suite = Box::leak(Box::new(Suite::new(arms.is_empty())));
+    let trials = all.iter().filter(|case| is_picked(case.id)).map(|case| suite.trial(case)).collect();
     let conclusion = libtest_mimic::run(&args, trials);
+    let records = suite.close();
     if args.list {
-        // Nothing was done that could have left something.
-        bench.close();
-        return conclusion.exit_code();
+        return Ok(conclusion.exit_code());
     }
-    let mut left: Vec<String> = before.settle(bench).err().into_iter().collect();
-    harness::mutant::sweep(bench);
-    left.extend(bench.close());
-    for line in &left {
-        eprintln!("the whole run: {line}");
-    }
-    let records = bench.records();
-    let report = Report { records: &records, cases, left: &left };
+    let report = Report { records: &records, cases: all.len() };
     println!("{}", report.table());
-    match report.write() {
-        Ok(path) => println!("the report: {}", path.display()),
-        Err(why) => left.push(why),
-    }
-    if left.is_empty() { conclusion.exit_code() } else { std::process::ExitCode::FAILURE }
+    println!("the report: {}", report.write()?.display());
+    Ok(conclusion.exit_code())
 }

@@ -12,7 +12,6 @@ use super::case::{Arm, Fail, breach, broken};
 use super::done::cut;
 use super::launch::Launch;
 use super::place::Place;
-use super::record::Record;
 use super::run::Run;
 use super::{mutant, payload, proc};
 use crate::support::pace;
@@ -43,7 +42,7 @@ impl Canary {
     }
 }
 
-/// One per suite run; everything it hands out carries its nonce.
+/// One per case, which has a process of its own; everything it hands out carries its nonce.
 pub struct Bench {
     pub place: Place,
     work: PathBuf,
@@ -54,7 +53,6 @@ pub struct Bench {
     canaries: AtomicUsize,
     mutant: OnceLock<Result<PathBuf, String>>,
     notes: Mutex<Vec<String>>,
-    records: Mutex<Vec<Record>>,
 }
 
 impl Bench {
@@ -73,8 +71,8 @@ impl Bench {
         nix::sys::prctl::set_child_subreaper(true).map_err(|e| format!("subreaper: {e}"))?;
         let place = Place::enter()?;
         let [count, tasks, canaries] = [0; 3].map(AtomicUsize::new);
-        let (mutant, notes, records) = (OnceLock::new(), Mutex::default(), Mutex::default());
-        Ok(Self { place, work, probes, nonce, count, tasks, canaries, mutant, notes, records })
+        let (mutant, notes) = (OnceLock::new(), Mutex::default());
+        Ok(Self { place, work, probes, nonce, count, tasks, canaries, mutant, notes })
     }
 
     /// Leaves the groups and removes the work directory; returns what could not be removed.
@@ -216,15 +214,5 @@ impl Bench {
     /// The notes since they were taken last.
     pub(super) fn take_notes(&self) -> Vec<String> {
         std::mem::take(&mut *self.notes.lock().unwrap())
-    }
-
-    /// Keeps what is known of a case that ran.
-    pub(super) fn keep(&self, record: Record) {
-        self.records.lock().unwrap().push(record);
-    }
-
-    /// Every case that ran, in order.
-    pub fn records(&self) -> std::sync::MutexGuard<'_, Vec<Record>> {
-        self.records.lock().unwrap()
     }
 }

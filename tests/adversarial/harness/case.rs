@@ -4,8 +4,6 @@ use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use libtest_mimic::{Completion, Failed, Trial};
-
 use super::bench::{self, Bench};
 use super::ledger::Ledger;
 use super::mutant;
@@ -55,9 +53,10 @@ pub enum Arm {
 }
 
 impl Arm {
-    /// Races need many trials against the shipped binary, and few against one that should fall. A slow machine makes fewer.
+    /// Races need many trials against the shipped binary, and few against one that should fall: `mutant` is what has made each of
+    /// them red, so the short run tries the shipped one at least as often. A slow machine makes fewer.
     pub fn trials(self, contained: usize, mutant: usize) -> usize {
-        if self == Self::Contained { pace::count(contained) } else { mutant }
+        if self == Self::Contained { pace::race(contained, mutant) } else { mutant }
     }
 
     /// The shipped binary may meet a machine that stalls; a mutant that never does what is waited for is not waited for as long.
@@ -137,52 +136,44 @@ macro_rules! require {
 }
 
 impl Case {
-    /// The case as a test. `TASKMAN_ADV_ARMS=control` stops after the control arm, `TASKMAN_ADV_ARMS=contained` before the
-    /// mutation arms, and either is said; `TASKMAN_ADV_MODE=warm` runs them in sandboxes that stood ready.
-    pub fn trial(self, bench: &'static Bench) -> Trial {
-        let name = format!("{} (tier {}) {}", self.id, self.tier, self.what);
-        Trial::ignorable_test(name, move || {
-            let start = Instant::now();
-            let mut record = self.record();
-            // A case that panics is in the table too.
-            let run = catch_unwind(AssertUnwindSafe(|| self.run(bench, &mut record)));
-            let result = run.unwrap_or_else(|panic| {
-                let text = panic.downcast_ref::<String>().cloned();
-                Err(text.or(panic.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or("panicked".to_owned()))
-            });
-            record.took = start.elapsed();
-            let completion = match &result {
-                Ok(Outcome::Skipped(why)) => Completion::ignored_with(format!("SKIP: {why}")),
-                _ => Completion::Completed,
-            };
-            let failure = result.as_ref().err().cloned();
-            if let Some(why) = &failure {
-                println!("    {} FAILED: {why}", self.id);
-            }
-            record.outcome = result.unwrap_or_else(Outcome::Failed);
-            bench.keep(record);
-            failure.map_or(Ok(completion), |why| Err(Failed::from(why)))
-        })
+    /// As it is called in a list of tests.
+    pub fn name(&self) -> String {
+        format!("{} (tier {}) {}", self.id, self.tier, self.what)
+    }
+
+    /// Runs it. `TASKMAN_ADV_ARMS=control` stops after the control arm, `TASKMAN_ADV_ARMS=contained` before the mutation arms, and
+    /// either is said; `TASKMAN_ADV_MODE=warm` runs the contained arm in warm sandboxes.
+    pub fn run(&self, bench: &Bench) -> Record {
+        let start = Instant::now();
+        let mut record = self.record();
+        // A case that panics is in the table too.
+        let result = catch_unwind(AssertUnwindSafe(|| self.arms(bench, &mut record))).unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().cloned();
+            Err(text.or(panic.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or("panicked".to_owned()))
+        });
+        record.took = start.elapsed();
+        record.outcome = result.unwrap_or_else(Outcome::Failed);
+        record
     }
 
     fn record(&self) -> Record {
         Record {
-            id: self.id,
+            id: self.id.to_owned(),
             tier: self.tier,
-            what: self.what,
+            what: self.what.to_owned(),
             control: "not run".to_owned(),
             trials: 0,
             facts: 0,
             canaries: 0,
             evidence: Vec::new(),
             mutations: Vec::new(),
-            skipped: &[],
+            skipped: Vec::new(),
             outcome: Outcome::Held,
             took: Duration::ZERO,
         }
     }
 
-    fn run(&self, bench: &Bench, record: &mut Record) -> Result<Outcome, String> {
+    fn arms(&self, bench: &Bench, record: &mut Record) -> Result<Outcome, String> {
         let start = Instant::now();
         println!("\n  {} tier {}: {}", self.id, self.tier, self.what);
         let before = Ledger::take(bench);
@@ -214,7 +205,7 @@ impl Case {
             println!("    NO MUTATION ARM for {}", self.id);
         }
         if arms == "contained" || bench::warm() {
-            record.skipped = self.defence;
+            record.skipped = self.defence.iter().map(ToString::to_string).collect();
             println!("    MUTATION ARMS of {} not asked for: {}", self.id, self.defence.join(" and "));
             return Ok(Outcome::Held);
         }
@@ -225,7 +216,7 @@ impl Case {
             match result {
                 Err(Fail::Breach(seen)) => {
                     println!("    without {names}: red, as it must be: {seen}");
-                    record.mutations.push((names, seen));
+                    record.mutations.push((names.to_string(), seen));
                 }
                 Err(Fail::Broken(why)) => return Err(format!("without {names} nothing was learned: {why}")),
                 Ok(()) => return Err(format!("stays green without its defence ({names})")),

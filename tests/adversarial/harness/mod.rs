@@ -32,6 +32,7 @@ pub mod done;
 pub mod launch;
 pub mod ledger;
 pub mod mutant;
+pub mod own_process;
 pub mod payload;
 pub mod place;
 pub mod proc;

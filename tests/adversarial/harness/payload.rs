@@ -8,6 +8,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// Names the directory of payloads that are compiled already.
+pub const COMPILED: &str = "TASKMAN_ADV_PAYLOADS";
+
 const HERE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/adversarial");
 
 /// Compiles every payload into `dir`, which is made.
@@ -30,7 +33,7 @@ pub fn compile(dir: &Path, name: &str) -> Result<PathBuf, String> {
     if out.exists() {
         return Ok(out);
     }
-    if let Some(ready) = std::env::var_os("TASKMAN_ADV_PAYLOADS") {
+    if let Some(ready) = std::env::var_os(COMPILED) {
         let ready = Path::new(&ready).join(name);
         fs::copy(&ready, &out).map_err(|e| format!("copy {}: {e}", ready.display()))?;
         return Ok(out);

@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// Facts that were asked for and held since the suite began; `ensure!` counts them.
 static FACTS: AtomicU64 = AtomicU64::new(0);
 
@@ -17,7 +19,7 @@ pub fn facts() -> u64 {
 }
 
 /// How a case ended.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     /// The attack was contained, and not contained without its defence.
     Held,
@@ -38,12 +40,12 @@ impl Outcome {
     }
 }
 
-/// One case of the last run.
-#[derive(Debug)]
+/// One case of the last run, as the process that ran it hands it over.
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Record {
-    pub id: &'static str,
+    pub id: String,
     pub tier: u8,
-    pub what: &'static str,
+    pub what: String,
     /// What the control arm showed.
     pub control: String,
     /// How often the attack was made on the shipped program.
@@ -55,9 +57,9 @@ pub struct Record {
     /// What the contained arm measured.
     pub evidence: Vec<String>,
     /// What was switched off, and what was then seen.
-    pub mutations: Vec<(&'static str, String)>,
+    pub mutations: Vec<(String, String)>,
     /// Mutation arms that were not asked for.
-    pub skipped: &'static [&'static str],
+    pub skipped: Vec<String>,
     pub outcome: Outcome,
     pub took: Duration,
 }

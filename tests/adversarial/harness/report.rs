@@ -17,8 +17,6 @@ pub struct Report<'a> {
     pub records: &'a [Record],
     /// How many cases there are, run or not.
     pub cases: usize,
-    /// What the host holds more or less than before the run; nothing, or the run is red.
-    pub left: &'a [String],
 }
 
 impl Report<'_> {
@@ -76,13 +74,6 @@ impl Report<'_> {
         let now = humantime::format_rfc3339_seconds(SystemTime::now());
         let _ = writeln!(page, "- when: {now}\n- kernel: {}\n- control groups: {}", kernel(), layout());
         let _ = writeln!(page, "- {}", self.summary());
-        match self.left {
-            [] => page.push_str("- ledger of the whole run: equal before and after\n"),
-            left => {
-                page.push_str("- ledger of the whole run: **NOT EQUAL**\n");
-                left.iter().for_each(|line| page.push_str(&format!("  - {}\n", one_line(line))));
-            }
-        }
         page.push_str(
             "\nA trial is one task of the shipped program under attack. A fact is one thing that was asked of the kernel, or of \
              the task's report, and was as it must be.\n\n\
