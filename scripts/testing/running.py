@@ -1,0 +1,60 @@
+"""A stage that runs: its process, its log, how far it is and how it ended."""
+
+import os
+import re
+import signal
+import subprocess
+import time
+from atexit import register
+
+# As libtest and libtest-mimic print it; the latter says what it is about to do, too.
+ENDED = re.compile(rb"^test (.+?) \.\.\. (ok|FAILED|ignored)", re.M)
+TOTAL = re.compile(rb"^running (\d+) tests?", re.M)
+
+
+class Running:
+    def __init__(self, stage, only, deep, lane):
+        self.stage, self.only, self.lane = stage, only, lane
+        self.log = f"target/test/{stage.name}.log"
+        self.usual = stage.usual_deep if deep and stage.usual_deep else stage.usual
+        env = dict(os.environ, DEEP=str(int(deep)), **stage.environment(deep))
+        command = ["bash", "scripts/testing/stages.sh", stage.name] + ([only] if only else [])
+        self.begun, self.seconds, self.passed = time.monotonic(), 0.0, False
+        with open(self.log, "wb") as log:
+            self.process = subprocess.Popen(command, env=env, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
+        register(self.end)
+        print(f"=== {stage.name}: {stage.what} (about {self.usual} s)", flush=True)
+
+    def end(self):
+        """Ends what is left of it, when scripts/test itself ends early."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGTERM)
+            self.process.wait()
+
+    def ended(self):
+        if self.process.poll() is None:
+            return False
+        self.seconds, self.passed = time.monotonic() - self.begun, self.process.returncode == 0
+        return True
+
+    def output(self):
+        with open(self.log, "rb") as log:
+            return log.read()
+
+    def progress(self):
+        output = self.output()
+        ended, total = ENDED.findall(output), sum(int(n) for n in TOTAL.findall(output))
+        words = output.rstrip().rpartition(b"\n")[2].decode(errors="replace").removeprefix("test ")
+        count = f" {len(ended)}/{total}" if total else ""
+        return f"{self.stage.name}{count}, {time.monotonic() - self.begun:.0f} of {self.usual} s: {words[:50]}"
+
+    def summary(self):
+        output = self.output()
+        words = [word for _, word in ENDED.findall(output)]
+        counted = f"{words.count(b'ok')} passed" if words else ""
+        if words.count(b"FAILED"):
+            counted += f", {words.count(b'FAILED')} failed"
+        return f"{'ok' if self.passed else 'FAILED':<7} {counted}"
+
+    def verdict(self):
+        return f"--- {self.stage.name:<12} {self.seconds:>5.0f} s  {self.summary()}"

@@ -1,0 +1,63 @@
+"""The stages of scripts/test: what each is for, how long it takes as a rule, and what it may run beside."""
+
+from dataclasses import dataclass
+
+
+@dataclass
+class Stage:
+    name: str
+    what: str
+    # Seconds on 2 cores with all that it needs built; and deep, where that differs.
+    usual: int
+    usual_deep: int = 0
+    # Without it the rest would only fail for the same reason.
+    needed: bool = False
+    deep_only: bool = False
+
+    def environment(self, deep):
+        # tests/support/pace.rs: how often what is repeated to win a race is repeated.
+        return {"TASKMAN_TEST_DEEP": "1"} if deep else {}
+
+
+STAGES = {
+    stage.name: stage
+    for stage in [
+        Stage("install", "brings the tools that the tests use", 40, needed=True),
+        Stage("images", "makes what the virtual machine boots", 60, 120),
+        Stage("fmt", "rustfmt", 3),
+        Stage("build", "builds every test program once, and the mutants", 280, needed=True),
+        Stage("clippy", "lints everything, with a warning for an error", 70),
+        Stage("deny", "licences, sources and bans of the dependencies", 110, deep_only=True),
+        Stage("deploy", "alerts and dashboard, by Prometheus' own checker", 2),
+        Stage("unit", "unit tests", 50),
+        Stage("doc", "examples in the documentation", 20),
+        Stage("tree", "what reads the tree: layers, documents against code, the package", 30),
+        Stage("launcher", "the launcher against played servers", 30),
+        Stage("e2e", "every promise, through the programs", 130, 200),
+        Stage("container", "inside containers, by crun and runc", 20),
+        Stage("faults", "every step of a task's life, killed or stopped", 60),
+        Stage("adversarial", "hostile payloads: control, contained and mutation arm", 300, 900),
+        Stage("warm", "the same in warm sandboxes, where that differs", 30, 200),
+        Stage("vm", "pure cgroup v2 in a virtual machine; deep: all other hosts", 150, 600),
+        Stage("bench", "what a start costs beside the peers", 200, deep_only=True),
+    ]
+}
+
+
+def plan(names, deep):
+    """Steps, one after the other; a step is lanes, side by side; a lane is stages, one after the other."""
+    if names:
+        return [[[(STAGES[name.split("::")[0]], name.partition("::")[2]) for name in names]]]
+    steps = [
+        [["install"]],
+        # The images wait for disk and mirror, and leave the CPUs to the compiler.
+        [["fmt", "build", "clippy", "deny"], ["images", "deploy"]],
+        # Each of these looks at what it started itself, and waits more than it works.
+        [["unit", "tree", "launcher", "e2e", "container", "doc"], ["faults", "adversarial", "warm"]],
+        # An emulated CPU takes a whole one, for minutes.
+        [["vm"]],
+        # Ratios mean something on a machine that does nothing else.
+        [["bench"]],
+    ]
+    chosen = lambda name: deep or not STAGES[name].deep_only
+    return [[[(STAGES[name], "") for name in lane if chosen(name)] for lane in lanes] for lanes in steps]
