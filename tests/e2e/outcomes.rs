@@ -57,8 +57,9 @@ fn a_stop_is_a_term_and_named_as_stopped() {
 
 #[test]
 fn a_task_that_handles_the_stop_keeps_its_exit_code() {
-    let mut task =
-        Run::command(&["perl", "-e", "$| = 1; $SIG{TERM} = sub { exit 7 }; print qq(ready\n); sleep 60"]).start();
+    // perl handles a signal between two operations: one that comes after the print is handled when a sleep ends.
+    let script = "$| = 1; $SIG{TERM} = sub { exit 7 }; print qq(ready\n); sleep 1 while 1";
+    let mut task = Run::command(&["perl", "-e", script]).start();
     assert_eq!(task.line(), "ready");
     task.signal(Signal::SIGTERM);
     task.end().assert_outcome(7, "exited_error", 7, "stopped");

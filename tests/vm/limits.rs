@@ -9,10 +9,9 @@ use crate::machine::{Machine, Spec};
 use crate::{TASKMAN, on_one_machine, plain};
 
 /// Of the disks: one to write to, and one to swap to.
-const DISKS: [u64; 2] = [256, 512];
+pub const DISKS: [u64; 2] = [256, 512];
 
 pub fn cases() -> Vec<Trial> {
-    let boot = || Machine::boot(Spec { disks: DISKS.to_vec(), ..Spec::default() });
     vec![on_one_machine(
         "limits_on_pure_v2",
         boot,
@@ -22,10 +21,14 @@ pub fn cases() -> Vec<Trial> {
             ("plain_the_hosts_files_are_the_root_of_a_pure_v2_machine", |machine| {
                 plain::hosts_files(machine, DISKS[0])
             }),
-            ("limits_memory_cpu_io_and_placement_hold_on_pure_v2", limits),
+            ("limits_memory_cpu_io_and_placement_hold_on_pure_v2", |machine| limits(machine, 1000)),
             ("limits_swap_is_not_a_way_around_the_memory_limit", swap),
         ],
     )]
+}
+
+pub fn boot() -> Machine {
+    Machine::boot(Spec { disks: DISKS.to_vec(), ..Spec::default() })
 }
 
 /// Runs a task and returns its report.
@@ -50,11 +53,12 @@ fn background(machine: &mut Machine, words: &str) -> String {
     machine.ok(&script).trim().to_owned()
 }
 
-fn limits(machine: &mut Machine) {
+/// Each limit, and so many starts that are in their group from the first instruction on.
+pub fn limits(machine: &mut Machine, starts: usize) {
     whole_task_dies(machine);
     share_of_a_processor(machine);
     bandwidth_of_a_disk(machine);
-    always_in_its_group(machine);
+    always_in_its_group(machine, starts);
 }
 
 /// The process that asks for too much is the shell's child: without `memory.oom.group` the shell would go on.
@@ -93,14 +97,18 @@ fn bandwidth_of_a_disk(machine: &mut Machine) {
     near(24.0 / seconds, 4.0, "MiB/s written, of --io-write-bps 4M");
 }
 
-fn always_in_its_group(machine: &mut Machine) {
+fn always_in_its_group(machine: &mut Machine, starts: usize) {
     let me = std::env::current_exe().unwrap();
-    let (code, said) = machine.run_within(&format!("{} guest placements 1000", me.display()), Duration::from_secs(400));
+    let placements = format!("{} guest placements {starts}", me.display());
+    let (code, said) = machine.run_within(&placements, Duration::from_secs(400));
     println!("    {}", said.trim().replace('\n', "\n    "));
-    assert!(code == 0 && said.contains("1000 starts, each proven") && said.contains(" 0 outside"), "{code}: {said}");
+    assert!(
+        code == 0 && said.contains(&format!("{starts} starts, each proven")) && said.contains(" 0 outside"),
+        "{code}: {said}"
+    );
 }
 
-fn swap(machine: &mut Machine) {
+pub fn swap(machine: &mut Machine) {
     machine.ok("mkswap /dev/vdc >/dev/null && swapon /dev/vdc");
     let doctor: Value = serde_json::from_str(&machine.ok(&format!("{TASKMAN} doctor --output json"))).unwrap();
     let swap = doctor["findings"].as_array().unwrap().iter().find(|finding| finding["name"] == "limit swap").unwrap();
@@ -115,7 +123,7 @@ fn swap(machine: &mut Machine) {
 }
 
 /// A group that was handed down without controllers, and one that nobody has handed down.
-fn undelegated(machine: &mut Machine) {
+pub fn undelegated(machine: &mut Machine) {
     let missing = ["limit memory", "limit cpu", "limit pids", "limit io"];
     machine.ok("mkdir /sys/fs/cgroup/poor");
     let enter = "echo $$ >/sys/fs/cgroup/poor/cgroup.procs";

@@ -16,6 +16,7 @@ mod placement;
 mod plain;
 #[path = "../support/probes.rs"]
 mod probes;
+mod slice;
 mod small;
 mod suites;
 mod unit;
@@ -49,7 +50,15 @@ fn main() -> std::process::ExitCode {
     // A machine has one processor, because emulated ones that are kept in step are slow; so two take a small host, and a third what
     // they leave while they wait.
     args.test_threads.get_or_insert(3);
-    let cases = [suites::cases(), limits::cases(), package::cases(), unit::cases(), container::cases(), small::cases()];
+    let cases = [
+        suites::cases(),
+        limits::cases(),
+        package::cases(),
+        unit::cases(),
+        container::cases(),
+        small::cases(),
+        slice::cases(),
+    ];
     let mut trials: Vec<Trial> = cases.into_iter().flatten().collect();
     // The longest first, so that in the end no machine is waited for alone; a case that is not listed is a short one.
     trials.sort_by_key(|trial| LONG.iter().position(|part| trial.name().starts_with(part)).unwrap_or(LONG.len()));

@@ -44,7 +44,7 @@ pub fn cases() -> Vec<Trial> {
 }
 
 /// The service there: started, streamed from, stopped, killed and watched; by what its tests begin with.
-const SERVICE: [&str; 8] = [
+pub const SERVICE: [&str; 8] = [
     "auditor::a_tasks_group_names_its_server_and_its_owner",
     "auditor::u03_a_killed_launcher_takes_its_auditor_along",
     "health::quarantine_is_not_lifted_while_something_is_left",
@@ -155,7 +155,7 @@ fn skipping(names: impl Iterator<Item = &'static str>) -> String {
 }
 
 /// Two at a time, so that one that waits holds nothing up.
-fn e2e() -> String {
+pub fn e2e() -> String {
     format!("{} --test-threads 2{}", program("e2e").display(), skipping(NOT_HERE.iter().map(|(name, _)| *name)))
 }
 
@@ -170,16 +170,20 @@ fn service() -> String {
 /// A machine, and a command that must end well in it.
 fn part(label: &str, kernel: Kernel, command: impl Fn() -> String) {
     let command = command();
-    let begun = Instant::now();
     // The usual kernel takes calls by their x32 numbers when it is told to.
     let append = if kernel == Kernel::Stock { "syscall.x32=y" } else { "" };
-    let mut machine = Machine::boot(Spec { kernel, append, ..Spec::default() });
+    run(label, &mut Machine::boot(Spec { kernel, append, ..Spec::default() }), kernel, &command);
+}
+
+/// A command of the suites that must end well in this machine.
+pub fn run(label: &str, machine: &mut Machine, kernel: Kernel, command: &str) {
+    let begun = Instant::now();
     // Pairs of network devices; no modules lie under /usr, where tasks would see a mount of them.
     machine.ok(&format!("modprobe -d {} veth", kernel.directory().display()));
     // As kernels from 6.7 on have it: filters of a size that the suite attaches need it.
     machine.ok("sysctl -q -w net.core.optmem_max=131072");
     let mut skipped = Vec::new();
-    let code = machine.watch_within(&script(&command), ENDS_WITHIN, |line| {
+    let code = machine.watch_within(&script(command), ENDS_WITHIN, |line| {
         if line.contains(" SKIPPED ") {
             skipped.extend(line.split(' ').next().map(str::to_owned));
         }
@@ -194,7 +198,7 @@ fn part(label: &str, kernel: Kernel, command: impl Fn() -> String) {
 }
 
 /// These cases of the adversarial suite, without their mutation arms. Its payloads are compiled here, where that is fast.
-fn adversarial(cases: &str) -> String {
+pub fn adversarial(cases: &str) -> String {
     static PAYLOADS: LazyLock<PathBuf> = LazyLock::new(|| {
         let payloads = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/vm/payloads");
         std::fs::remove_dir_all(&payloads).ok();
@@ -204,7 +208,7 @@ fn adversarial(cases: &str) -> String {
     });
     let (payloads, program) = (PAYLOADS.display(), program("adversarial"));
     format!(
-        "TASKMAN_ADV_CASES={cases} TASKMAN_ADV_ARMS=contained TASKMAN_ADV_PAYLOADS={payloads} {}",
+        "TASKMAN_ADV_CASES={cases} TASKMAN_ADV_ARMS=contained TASKMAN_ADV_PAYLOADS={payloads} {} --test-threads 1",
         program.display()
     )
 }

@@ -50,6 +50,7 @@ pub(super) struct View<'a> {
     run_dir: &'a Path,
     processes: bool,
     roots: Vec<PathBuf>,
+    reaped_within: Duration,
 }
 
 /// One thing that is left.
@@ -72,12 +73,18 @@ impl<'a> View<'a> {
         if extent != Extent::QuickThings {
             roots.extend(ROOTS.iter().map(PathBuf::from).chain([setup.state_dir.clone()]));
         }
-        Self { setup, run_dir: Path::new(RUN_DIR), processes: extent == Extent::Everything, roots }
+        Self {
+            setup,
+            run_dir: Path::new(RUN_DIR),
+            processes: extent == Extent::Everything,
+            roots,
+            reaped_within: REAPED_WITHIN,
+        }
     }
 
     /// What is seen in two looks. One that forks or renames itself in between is still the same, by its uid.
     pub(super) fn confirmed(&self) -> Result<Vec<Thing>, SysError> {
-        let deadline = Instant::now() + REAPED_WITHIN;
+        let deadline = Instant::now() + self.reaped_within;
         let first: BTreeSet<_> = self.look()?.iter().map(Thing::key).collect();
         if first.is_empty() {
             return Ok(Vec::new());

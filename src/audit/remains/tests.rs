@@ -45,7 +45,7 @@ impl Stage {
     fn view(&self) -> View<'_> {
         let roots = [self.files.path(), Path::new("/dev/shm"), Path::new(file::QUEUES)];
         let roots = roots.iter().map(PathBuf::from).collect();
-        View { setup: &self.setup, run_dir: self.run_dir.path(), processes: true, roots }
+        View { setup: &self.setup, run_dir: self.run_dir.path(), processes: true, roots, reaped_within: REAPED_WITHIN }
     }
 
     fn left(&self) -> Vec<(LeftoverKind, String)> {
@@ -152,10 +152,16 @@ fn one_that_forks_faster_than_it_is_found_does_not_outrun_the_sweep() {
     let uid = stage.uid(0);
     // Each forks and exits; it ends by itself, but long after this test.
     let churn = "my $end = time + 600; while (time < $end) { exit if fork; select undef, undef, undef, 0.005 }";
-    let mut first = Command::new("perl").args(["-e", churn]).uid(uid).gid(uid).current_dir("/").spawn().unwrap();
-    first.wait().unwrap();
+    // Its dead are many. In a PID namespace of their own they are reaped at once, whatever the host's first process does.
+    let init = "$SIG{CHLD} = 'IGNORE'; if (!fork) { exec @ARGV } sleep 600";
+    let mut reaper = Command::new("unshare");
+    reaper.args(["--pid", "--fork", "--kill-child", "perl", "-e", init, "setpriv", "--clear-groups"]);
+    reaper.args([format!("--reuid={uid}"), format!("--regid={uid}")]).args(["perl", "-e", churn]).current_dir("/");
+    let _reaper = Sleeper(reaper.spawn().unwrap());
+    while !crate::sys::user::has_processes(uid).unwrap() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
     assert!(stage.left().contains(&(LeftoverKind::Uid, uid.to_string())));
-    // Its dead may be many, and are the host's to reap.
     let swept = sweep(&stage.view()).unwrap();
     let over = Instant::now();
     while crate::sys::user::has_processes(uid).unwrap() {
@@ -168,10 +174,12 @@ fn one_that_forks_faster_than_it_is_found_does_not_outrun_the_sweep() {
 fn a_dead_process_that_nobody_reaps_is_told_and_its_uid_is_not_free() {
     let stage = Stage::new(2);
     let stray = Sleeper::of(stage.uid(0));
-    let swept = sweep(&stage.view()).unwrap();
+    // It is not reaped before it is dropped, however long that is waited for.
+    let impatient = || View { reaped_within: Duration::from_secs(1), ..stage.view() };
+    let swept = sweep(&impatient()).unwrap();
     let told: Vec<_> = swept.iter().map(|s| (s.leftover.kind, s.error.is_some())).collect();
     assert_eq!(told, [(LeftoverKind::Process, true), (LeftoverKind::Uid, true)], "{swept:?}");
-    let left = stage.view().confirmed().unwrap();
+    let left = impatient().confirmed().unwrap();
     assert!(left[0].leftover().detail.contains("not reaped by"), "{:?}", left[0].leftover());
     drop(stray);
     assert_eq!(stage.left(), []);
