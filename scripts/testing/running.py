@@ -9,6 +9,7 @@ from atexit import register
 
 # As libtest and libtest-mimic print it; the latter says what it is about to do, too.
 ENDED = re.compile(rb"^test (.+?) \.\.\. (ok|FAILED|ignored)", re.M)
+RESULT = re.compile(rb"^test result: .*? (\d+) passed; (\d+) failed", re.M)
 TOTAL = re.compile(rb"^running (\d+) tests?", re.M)
 
 
@@ -49,11 +50,11 @@ class Running:
         return f"{self.stage.name}{count}, {time.monotonic() - self.begun:.0f} of {self.usual} s: {words[:50]}"
 
     def summary(self):
-        output = self.output()
-        words = [word for _, word in ENDED.findall(output)]
-        counted = f"{words.count(b'ok')} passed" if words else ""
-        if words.count(b"FAILED"):
-            counted += f", {words.count(b'FAILED')} failed"
+        counts = RESULT.findall(self.output())
+        passed, failed = (sum(int(count[at]) for count in counts) for at in (0, 1))
+        counted = f"{passed} passed" if counts else ""
+        if failed:
+            counted += f", {failed} failed"
         return f"{'ok' if self.passed else 'FAILED':<7} {counted}"
 
     def verdict(self):

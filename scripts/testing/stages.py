@@ -37,7 +37,7 @@ STAGES = {
         Stage("container", "inside containers, by crun and runc", 20),
         Stage("faults", "every step of a task's life, killed or stopped", 60),
         Stage("adversarial", "hostile payloads: control, contained and mutation arm", 300, 900),
-        Stage("warm", "the same in warm sandboxes, where that differs", 30, 200),
+        Stage("warm", "the same in warm sandboxes, without the mutation arms", 90, 200),
         Stage("vm", "pure cgroup v2 in a virtual machine; deep: all other hosts", 150, 600),
         Stage("bench", "what a start costs beside the peers", 200, deep_only=True),
     ]
@@ -53,7 +53,7 @@ def plan(names, deep):
         # The images wait for disk and mirror, and leave the CPUs to the compiler.
         [["fmt", "build", "clippy", "deny"], ["images", "deploy"]],
         # Each of these looks at what it started itself, and waits more than it works.
-        [["unit", "tree", "launcher", "e2e", "container", "doc"], ["faults", "adversarial", "warm"]],
+        [["unit", "tree", "launcher", "e2e", "container", "doc"], ["adversarial", "warm"], ["faults"]],
         # An emulated CPU takes a whole one, for minutes.
         [["vm"]],
         # Ratios mean something on a machine that does nothing else.

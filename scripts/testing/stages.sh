@@ -96,7 +96,7 @@ launcher() { cargo test --test launcher -- "$@"; }
 container() { cargo test --test container -- "$@"; }
 faults() { cargo test --test faults -- "$@"; }
 adversarial() { cargo test --test adversarial -- "$@"; }
-# In sandboxes that were built before their command was known: the cases for which that makes a difference, or all.
+# In sandboxes that were built before their command was known.
 warm() { TASKMAN_ADV_MODE=warm cargo test --test adversarial -- "$@"; }
 
 machines() { if ((deep)); then echo all; else echo slice; fi; }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use taskman::proto::task_manager as pb;
 
-use crate::harness::{Arm, Bench, Case, Control, Fail, broken};
+use crate::harness::{Arm, Bench, Case, Control, Fail, breach, broken};
 use crate::support::pace;
 use crate::support::rpc::{self, Tasks};
 use crate::support::scrape::{scrape, series};
@@ -59,7 +59,7 @@ fn nothing_is_found(bench: &Bench, arm: Arm) -> Result<(), Fail> {
     let batch = pace::count(PAIRS).div_ceil(lanes).min(BATCH);
     let mut told = Vec::new();
     while told.len() < arm.trials(PAIRS, 2) {
-        told.extend(some_pairs(&server, lanes, batch, told.len()));
+        told.extend(some_pairs(&server, lanes, batch, told.len())?);
     }
     if arm == Arm::Contained {
         bench.tried(2 * told.len());
@@ -87,7 +87,7 @@ fn nothing_is_found(bench: &Bench, arm: Arm) -> Result<(), Fail> {
 type Told = (String, String, pb::TaskStatusResponse, pb::TaskStatusResponse);
 
 /// So many pairs in each of so many lanes.
-fn some_pairs(server: &Server, lanes: usize, batch: usize, first: usize) -> Vec<Told> {
+fn some_pairs(server: &Server, lanes: usize, batch: usize, first: usize) -> Result<Vec<Told>, Fail> {
     rpc::on(async {
         let client = rpc::connect(server, "client001").await;
         let lane = |lane: usize| {
@@ -96,19 +96,19 @@ fn some_pairs(server: &Server, lanes: usize, batch: usize, first: usize) -> Vec<
                 let mut told = Vec::new();
                 for pair in 0..batch {
                     let word = format!("RESIDUE-{lane}-{}", first + pair);
-                    let (marked, marker) = perl(&mut client, &["mark", &word]).await;
-                    let (found, finder) = perl(&mut client, &["find"]).await;
+                    let (marked, marker) = perl(&mut client, &["mark", &word]).await?;
+                    let (found, finder) = perl(&mut client, &["find"]).await?;
                     told.push((marked, found, marker, finder));
                 }
-                told
+                Ok(told)
             })
         };
         let lanes: Vec<_> = (0..lanes).map(lane).collect();
         let mut told = Vec::new();
         for lane in lanes {
-            told.extend(lane.await.expect("a lane"));
+            told.extend(lane.await.expect("a lane")?);
         }
-        told
+        Ok(told)
     })
 }
 
@@ -127,7 +127,7 @@ fn serve(bench: &Bench, arm: Arm) -> (Server, HostDir) {
 }
 
 /// What a task of the script prints, and how it ended.
-async fn perl(client: &mut Tasks, words: &[&str]) -> (String, pb::TaskStatusResponse) {
+async fn perl(client: &mut Tasks, words: &[&str]) -> Result<(String, pb::TaskStatusResponse), Fail> {
     let args = ["-e", SCRIPT].iter().chain(words).map(ToString::to_string).collect();
     let request = pb::StartTaskRequest { command: "perl".into(), args, ..Default::default() };
     let id = loop {
@@ -136,11 +136,13 @@ async fn perl(client: &mut Tasks, words: &[&str]) -> (String, pb::TaskStatusResp
             Err(status) if status.message().contains("try again") => {
                 tokio::time::sleep(Duration::from_millis(100)).await
             }
+            // The auditor has found what a task left before the next task could.
+            Err(status) if status.message().contains("quarantined") => return Err(breach(status.message())),
             other => break other.expect("a start"),
         }
     };
     let (bytes, _) = rpc::read(client, rpc::whole(&id)).await.expect("its output");
-    (String::from_utf8_lossy(&bytes).into_owned(), rpc::ended(client, &id).await)
+    Ok((String::from_utf8_lossy(&bytes).into_owned(), rpc::ended(client, &id).await))
 }
 
 /// How many tasks had a sandbox that stood ready.

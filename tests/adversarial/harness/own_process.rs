@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode};
 use std::sync::{Mutex, OnceLock, PoisonError, RwLock};
 
 use libtest_mimic::{Completion, Failed, Trial};
-use nix::mount::{MsFlags, mount};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 
 use super::case::Case;
@@ -112,12 +112,25 @@ pub fn asked_for() -> Option<String> {
     std::env::var(CASE).ok()
 }
 
-/// Runs one case and hands its record over.
-pub fn run(case: &Case) -> Result<ExitCode, String> {
-    // Mounts that others make meanwhile are not of this case's ledger.
+/// A mount namespace without what other tests mount: neither what they do meanwhile nor what they have done, which goes away with
+/// their directories, is of this case's ledger.
+fn own_mounts() -> Result<(), String> {
     unshare(CloneFlags::CLONE_NEWNS).map_err(|e| format!("unshare: {e}"))?;
     mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
         .map_err(|e| format!("mount / private: {e}"))?;
+    let mounts = fs::read_to_string("/proc/self/mountinfo").map_err(|e| format!("/proc/self/mountinfo: {e}"))?;
+    let scratch = std::env::temp_dir();
+    let points = mounts.lines().filter_map(|line| line.split(' ').nth(4)).map(Path::new);
+    for point in points.filter(|point| point.starts_with(&scratch) && *point != scratch) {
+        // One that has gone in between is as well.
+        let _ = umount2(point, MntFlags::MNT_DETACH);
+    }
+    Ok(())
+}
+
+/// Runs one case and hands its record over.
+pub fn run(case: &Case) -> Result<ExitCode, String> {
+    own_mounts()?;
     let bench = Bench::open()?;
     // The async runtime of the service's clients keeps two descriptors for as long as this process lives; its threads end.
     support::rpc::on(async {});
