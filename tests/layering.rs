@@ -266,6 +266,11 @@ fn every_promise_names_tests_that_exist() {
         if tests.is_empty() {
             faults.push(format!("{number} names no test: {text}"));
         }
+        // What `scripts/test` runs of tests/vm.
+        let is_deep = |(file, _): &(PathBuf, String)| file.starts_with("tests/vm") && !file.ends_with("slice.rs");
+        if tests.iter().all(is_deep) && !text.contains("**(deep)**") {
+            faults.push(format!("{number} is checked by the deep run alone, and is not marked **(deep)**"));
+        }
         let missing = tests.iter().filter(|(file, name)| !holds(file, name));
         faults.extend(
             missing.map(|(file, name)| format!("{number} names {}::{name}, which does not exist", file.display())),
