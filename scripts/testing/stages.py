@@ -52,8 +52,10 @@ def plan(names, deep):
         [["install"]],
         # The images wait for disk and mirror, and leave the CPUs to the compiler.
         [["fmt", "build", "clippy", "deny"], ["images", "deploy"]],
-        # Each of these looks at what it started itself, and waits more than it works.
-        [["unit", "tree", "launcher", "e2e", "container", "doc"], ["adversarial", "warm"], ["faults"]],
+        # Each of these does one thing at a time, looks at what it started itself, and waits more than it works.
+        [["unit", "tree", "launcher", "container", "doc"], ["faults"]],
+        # These keep all CPUs busy: their tests and cases run side by side.
+        [["e2e", "adversarial", "warm"]],
         # An emulated CPU takes a whole one, for minutes.
         [["vm"]],
         # Ratios mean something on a machine that does nothing else.

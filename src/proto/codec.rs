@@ -15,7 +15,7 @@ const BLANK: usize = 64;
 /// A message as large as this is sent by itself; smaller ones that are ready go together.
 const TOGETHER: usize = 32 << 10;
 
-/// The codec of all calls (`build.rs` says so).
+/// The codec of all calls (`tests/proto.rs` says so).
 #[derive(Debug)]
 pub struct Exact<T, U>(PhantomData<(T, U)>);
 

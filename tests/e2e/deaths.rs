@@ -6,7 +6,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::support::supervisor::{Stopped, nonce, send};
-use crate::support::{Process, Server, wait_until};
+use crate::support::{GUARD, Process, Server, pace, wait_until};
 
 /// Two tasks of which nothing dies by itself, one that has ended, and what the server told of all three.
 fn populated(server: &Server, nonce: &str) -> (Vec<String>, Value) {
@@ -124,6 +124,14 @@ fn resident(pid: i32) -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
+/// What a process has used, as its line in /proc counts it: in hundredths of a second.
+fn cpu_time(pid: i32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let fields = stat.rsplit_once(") ").map(|(_, fields)| fields.split(' ').collect::<Vec<_>>()).unwrap_or_default();
+    let ticks = |at: usize| fields.get(at).and_then(|ticks| ticks.parse().ok()).unwrap_or(0u64);
+    Duration::from_millis(10 * (ticks(11) + ticks(12)))
+}
+
 /// Stopped for fourteen seconds and not for a minute: some more than the longest limit of these tasks. Nothing counts the time but
 /// their limits, so that a longer stop would only show a larger overshoot. The limits are longer than all starts together take;
 /// what uses up its own is started last.
@@ -137,10 +145,13 @@ fn s04_while_the_launcher_is_stopped_kernel_limits_hold_and_then_time_is_enforce
     let pid = |task: &str| server.status(task)["process_id"].as_i64().unwrap() as i32;
     let (sleeper_pid, hog_pid) = (pid(&sleeper), pid(&hog));
     let spinner = server.task(&["--cpu-time", "3s", "--", "sh", "-c", "while :; do :; done"]);
+    let spinner_pid = pid(&spinner);
     let stopped = Stopped::new(server.launcher());
     let began = Instant::now();
     let mut most = 0;
-    while began.elapsed() < Duration::from_secs(14) {
+    // A busy host gives the spinner less than a CPU.
+    while began.elapsed() < Duration::from_secs(14) || cpu_time(spinner_pid) < Duration::from_secs(4) {
+        assert!(began.elapsed() < pace::time(GUARD), "the spinner has used {:?}", cpu_time(spinner_pid));
         most = most.max(resident(hog_pid).unwrap_or(0));
         std::thread::sleep(Duration::from_millis(20));
     }
