@@ -40,6 +40,8 @@ def report(run):
         text.append(f"\n{name}::{test}")
         text += [f"    {line}" for line in said(run.log, test)]
         text.append(f"  alone: scripts/test {name}::{test}")
+    if not text and run.process.returncode == 0:
+        text = [f"\n{name}: no test matches {run.only!r}"]
     if not text:
         text = [f"\n{name}"] + [f"    {line[:300]}" for line in lines(run.log)[-12:]] + [f"  alone: scripts/test {name}"]
     return "\n".join(text + [f"  whole output: {run.log}"])

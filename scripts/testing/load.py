@@ -5,6 +5,7 @@ import ctypes
 import os
 import random
 import signal
+import sys
 import time
 
 # A load that nobody ends ends by itself.
@@ -19,6 +20,9 @@ class Load:
 
     def __exit__(self, *_):
         for pid in self.pids:
+            # One that has ended by itself was no load.
+            if os.waitpid(pid, os.WNOHANG)[0]:
+                sys.exit("scripts/test: the load ended early; real-time scheduling needs CAP_SYS_NICE, and no RT cgroup without a budget")
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
 
@@ -27,16 +31,17 @@ class Load:
         pid = os.fork()
         if pid:
             return pid
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.sched_setaffinity(0, {cpu})
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
-        end = time.monotonic() + LONGEST
-        while time.monotonic() < end:
-            # Most stalls are short, as on real machines; the sum is a half.
-            length = 0.4 * random.random() ** 4 + 0.0005
-            until = time.monotonic() + length
-            while time.monotonic() < until:
-                pass
-            time.sleep(length)
-        os._exit(0)
+        try:
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+            os.sched_setaffinity(0, {cpu})
+            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+            end = time.monotonic() + LONGEST
+            while time.monotonic() < end:
+                # Most stalls are short, as on real machines; the sum is a half.
+                length = 0.4 * random.random() ** 4 + 0.0005
+                until = time.monotonic() + length
+                while time.monotonic() < until:
+                    pass
+                time.sleep(length)
+        finally:
+            os._exit(1)

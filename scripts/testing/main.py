@@ -22,8 +22,11 @@ def arguments():
     parser.add_argument("names", nargs="*", metavar="STAGE[::FILTER]")
     args = parser.parse_args()
     for name in args.names:
-        if name.split("::")[0] not in STAGES:
-            parser.exit(2, f"scripts/test: no stage {name.split('::')[0]}; scripts/test --list names them\n")
+        stage, _, only = name.partition("::")
+        if stage not in STAGES:
+            parser.exit(2, f"scripts/test: no stage {stage}; scripts/test --list names them\n")
+        if only and not STAGES[stage].tests:
+            parser.exit(2, f"scripts/test: {stage} has no tests to choose from; say scripts/test {stage}\n")
     if args.repeat is not None and (args.repeat < 1 or not args.names):
         parser.exit(2, "scripts/test: --repeat takes a number from 1 on and the stages to repeat: --repeat 10 e2e\n")
     return args
@@ -58,7 +61,7 @@ def together(lanes, deep):
         elif time.monotonic() - tick > 30:
             tick = time.monotonic()
             print("    " + "  ".join(run.progress() for run in running), flush=True)
-        time.sleep(0.2)
+        time.sleep(0.5)
         if sys.stdout.isatty():
             print("\r\033[K", end="")
     return done

@@ -67,6 +67,7 @@ deny() {
 
 # What operators load into Prometheus and Grafana: each rule is sound and fires when it should, each panel asks what can be asked.
 deploy() {
+  promtool
   local tool=target/tools/bin/promtool queries
   "$tool" check rules deploy/alerts.yml
   "$tool" test rules deploy/alerts_test.yml
@@ -91,7 +92,11 @@ tree() {
   cargo test --no-fail-fast "${tests[@]}" -- "$@"
 }
 # Most tests wait most of the time: for a process, a timer, a disk.
-e2e() { cargo test --test e2e -- --test-threads 6 "$@"; }
+e2e() {
+  # The program that a test of the library runs.
+  cargo build --example library
+  cargo test --test e2e -- --test-threads 6 "$@"
+}
 launcher() { cargo test --test launcher -- "$@"; }
 container() { cargo test --test container -- "$@"; }
 faults() { cargo test --test faults -- "$@"; }
@@ -105,4 +110,5 @@ vm() { scripts/vm-test "${1:-$(machines)}"; }
 # Ratios to the peers, beside those in benches/baseline.json: a worse one is named and fails nothing.
 bench() { timeout 1800 scripts/bench --quick; }
 
-"$@"
+# On one line with its end: bash reads a script while it runs, and this one may be edited meanwhile.
+"$@"; exit

@@ -80,6 +80,12 @@ enum Command {
     /// Make, issue, revoke and list the certificates of a server and its users
     #[cfg(feature = "server")]
     Certs(certs::Args),
+    #[cfg(not(feature = "server"))]
+    #[command(hide = true, disable_help_flag = true)]
+    Certs {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<std::ffi::OsString>,
+    },
 }
 
 /// Tables for people, JSON for machines.
@@ -115,6 +121,13 @@ pub fn main() -> ExitCode {
         Ok(Command::Doctor(args)) => doctor::run(args),
         #[cfg(feature = "server")]
         Ok(Command::Certs(args)) => certs::run(args),
+        #[cfg(not(feature = "server"))]
+        Ok(Command::Certs { .. }) => {
+            eprintln!(
+                "taskman: error: this build has no `certs` (hint: cargo run --release --features server -- certs …)"
+            );
+            ExitCode::from(FAILURE)
+        }
         Err(error) => {
             let code = if error.use_stderr() { ExitCode::from(FAILURE) } else { ExitCode::SUCCESS };
             // A closed stderr leaves nobody to tell.

@@ -137,7 +137,7 @@ async fn perl(client: &mut Tasks, words: &[&str]) -> Result<(String, pb::TaskSta
                 tokio::time::sleep(Duration::from_millis(100)).await
             }
             // The auditor has found what a task left before the next task could.
-            Err(status) if status.message().contains("quarantined") => return Err(breach(status.message())),
+            Err(status) if status.message().contains("post_cleanup_leak") => return Err(breach(status.message())),
             other => break other.expect("a start"),
         }
     };

@@ -26,7 +26,7 @@ fn lives(process: Process) -> bool {
 
 #[test]
 fn u03_a_killed_auditor_is_replaced_and_starts_go_on() {
-    let server = server(1_942_000_000);
+    let server = server(1_960_000_000);
     let task = server.task(&["--", "sleep", "1000"]);
     let killed = server.auditor();
     send(killed, Signal::SIGKILL);
@@ -42,7 +42,7 @@ fn u03_a_killed_auditor_is_replaced_and_starts_go_on() {
 
 #[test]
 fn u03_while_the_auditor_stands_still_starts_are_refused_and_then_go_on() {
-    let server = server(1_942_001_000);
+    let server = server(1_960_001_000);
     let first = server.auditor();
     let _stopped = Stopped::new(first);
     let began = Instant::now();
@@ -65,7 +65,7 @@ fn u03_while_the_auditor_stands_still_starts_are_refused_and_then_go_on() {
 
 #[test]
 fn u03_an_auditor_killed_again_and_again_is_a_quarantine_over_a_restart() {
-    let mut server = server(1_942_002_000);
+    let mut server = server(1_960_002_000);
     let task = server.marked(&nonce(), &[], "true");
     let mut auditor = server.auditor();
     for _ in 0..3 {
@@ -90,7 +90,7 @@ fn u03_an_auditor_killed_again_and_again_is_a_quarantine_over_a_restart() {
 
 #[test]
 fn u03_a_killed_launcher_takes_its_auditor_along() {
-    let mut server = server(1_942_003_000);
+    let mut server = server(1_960_003_000);
     let nonce = nonce();
     server.marked(&nonce, &[], "trap '' TERM");
     let (traces, auditor) = (server.traces(&nonce), server.auditor());
@@ -103,7 +103,7 @@ fn u03_a_killed_launcher_takes_its_auditor_along() {
 
 #[test]
 fn u03_an_orderly_end_leaves_no_auditor() {
-    let mut server = server(1_942_004_000);
+    let mut server = server(1_960_004_000);
     server.marked(&nonce(), &[], "true");
     let auditor = server.auditor();
     // A terminal's interrupt is for the launcher alone.
@@ -117,7 +117,7 @@ fn u03_an_orderly_end_leaves_no_auditor() {
 
 #[test]
 fn the_auditor_has_no_descriptor_of_the_launchers() {
-    let server = server(1_942_005_000);
+    let server = server(1_960_005_000);
     server.marked(&nonce(), &[], "true");
     let auditor = server.auditor();
     assert_eq!((auditor.link("fd/0"), auditor.link("fd/1")), ("/dev/null".into(), "/dev/null".into()));
@@ -130,7 +130,7 @@ fn the_auditor_has_no_descriptor_of_the_launchers() {
 /// Measured, a storm of programs in one task kept it waiting for two seconds without this, and it was given up as lost.
 #[test]
 fn the_auditor_runs_before_tasks_whether_or_not_time_is_shared_out_among_sessions() {
-    let server = server(1_942_007_000);
+    let server = server(1_960_007_000);
     let auditor = server.auditor();
     let stat = auditor.read("stat");
     let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
@@ -145,7 +145,7 @@ fn the_auditor_runs_before_tasks_whether_or_not_time_is_shared_out_among_session
 
 #[test]
 fn a_tasks_group_names_its_server_and_its_owner() {
-    let server = server(1_942_006_000);
+    let server = server(1_960_006_000);
     let nonce = nonce();
     let task = server.marked(&nonce, &[], "true");
     let groups = server.traces(&nonce).groups();

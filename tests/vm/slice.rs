@@ -3,7 +3,7 @@
 use libtest_mimic::Trial;
 
 use crate::machine::Kernel;
-use crate::{limits, on_one_machine, suites};
+use crate::{case, limits, on_one_machine, suites};
 
 /// Of tests/e2e, beside those of the service: how tasks end, and by which limit.
 const E2E: [&str; 3] = ["limits::memory", "limits::the_last_process", "outcomes::"];
@@ -13,7 +13,7 @@ const SLOW: &str = " --skip stop::a_task_that_ignores_the_request";
 const CASES: &str = "C01,C02,C05,C08,P01,P04,P13,R01,R03,S02,U03";
 
 pub fn cases() -> Vec<Trial> {
-    vec![on_one_machine(
+    let machine = on_one_machine(
         "slice_of_the_suites_on_pure_v2",
         limits::boot,
         [
@@ -29,5 +29,6 @@ pub fn cases() -> Vec<Trial> {
             // Last: it leaves swap on.
             ("slice_swap", limits::swap),
         ],
-    )]
+    );
+    vec![machine, case("slice_every_test_is_run_there_by_the_deep_run_or_named", suites::named)]
 }

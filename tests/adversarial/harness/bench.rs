@@ -61,6 +61,8 @@ impl Bench {
         let pid = std::process::id();
         let work = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("adversarial-{pid}"));
         let probes = work.join("probe");
+        // A case that was interrupted, under the same pid, has left its own.
+        let _ = fs::remove_dir_all(&work);
         fs::create_dir_all(&probes).map_err(|e| format!("mkdir {}: {e}", probes.display()))?;
         for dir in [&work, &probes] {
             fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).map_err(|e| format!("chmod: {e}"))?;
@@ -146,7 +148,8 @@ impl Bench {
     /// Uids that belong to this suite run alone, also when two suites run on one host, and of which no other test has any: the
     /// auditor of its server would find ours.
     pub fn uid_range(&self) -> Range<u32> {
-        let first = 1_940_000_000 + std::process::id() % 10_000 * 512;
+        // One beyond it is planted, too, and is nobody's.
+        let first = 1_940_000_000 + std::process::id() % 9_000 * 1024;
         first..first + 512
     }
 

@@ -156,7 +156,8 @@ impl Case {
         record
     }
 
-    fn record(&self) -> Record {
+    /// Before anything is known of it.
+    pub fn record(&self) -> Record {
         Record {
             id: self.id.to_owned(),
             tier: self.tier,
@@ -184,6 +185,7 @@ impl Case {
             Control::Cannot(why) => {
                 println!("    SKIP {}: the control arm cannot work here: {why}", self.id);
                 record.control = format!("cannot work here: {why}");
+                before.settle(bench).map_err(|e| format!("after the control arm {e}"))?;
                 return Ok(Outcome::Skipped(why));
             }
             Control::Broken(why) => {

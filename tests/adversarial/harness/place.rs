@@ -45,16 +45,20 @@ pub fn own_groups() -> Vec<(String, PathBuf)> {
     found
 }
 
+/// Whether controllers are version 2's.
+pub fn is_pure_v2() -> bool {
+    own_groups().iter().any(|(controllers, dir)| {
+        controllers.is_empty() && fs::read_to_string(dir.join("cgroup.controllers")).is_ok_and(|c| c.contains("memory"))
+    })
+}
+
 impl Place {
     /// Moves this process into fresh groups. On a pure v2 host it stays where it is: a group with members cannot
     /// hand controllers to its children, and there the delegated group is the suite's own anyway.
     pub fn enter() -> Result<Self, String> {
         let own = own_groups();
         let name = format!("adv-{}", std::process::id());
-        let v2_only = own.iter().any(|(controllers, dir)| {
-            controllers.is_empty()
-                && fs::read_to_string(dir.join("cgroup.controllers")).is_ok_and(|c| c.contains("memory"))
-        });
+        let v2_only = is_pure_v2();
         let before: Vec<PathBuf> = own.into_iter().map(|(_, dir)| dir).collect();
         if v2_only {
             let others = members_of(&before[0]);

@@ -55,10 +55,11 @@ impl Report<'_> {
         if arms > 0 {
             let _ = write!(text, ". NOT ASKED FOR: {arms} mutation arms");
         }
-        if pace::slow() > 1 || pace::fewer() > 1 {
-            let (slow, fewer) = (pace::slow(), pace::fewer());
-            let _ =
-                write!(text, ". SLOW MACHINE: deadlines are multiplied by {slow}, trials of races divided by {fewer}");
+        if pace::slow() > 1 {
+            let _ = write!(text, ". SLOW MACHINE: deadlines are multiplied by {}", pace::slow());
+        }
+        if pace::fewer() > 1 {
+            let _ = write!(text, ". NOT DEEP: trials of races are divided by {}", pace::fewer());
         }
         if bench::warm() {
             text.push_str(". WARM: tasks ran in sandboxes that were built before their command was known");
