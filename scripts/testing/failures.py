@@ -13,10 +13,17 @@ def lines(log):
 
 
 def tests(log):
-    """The names of the tests that failed."""
-    found = [re.match(r"^test (.+?) \.\.\. FAILED", line) for line in lines(log)]
+    """The names of the tests that failed: by the line of each, and, where the test's own words broke that line, by the list at the end."""
+    names, listed = set(), False
+    for line in lines(log):
+        ended = re.match(r"^test (.+?) \.\.\. FAILED", line)
+        listed = line == "failures:" or listed and line.startswith("    ")
+        if ended:
+            names.add(ended[1])
+        elif listed and line != "failures:":
+            names.add(line)
     # A case of the adversarial suite begins with its id.
-    return sorted({match[1].split(" ")[0] for match in found if match})
+    return sorted({name.split()[0] for name in names})
 
 
 def said(log, test, most=6):

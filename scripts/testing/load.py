@@ -1,4 +1,5 @@
-"""A machine that is busy and stalls: for each CPU a real-time process that takes it for up to 0.4 s, about half of the time."""
+"""A machine that is busy and stalls: for each CPU a real-time process that takes it for up to 0.4 s, about half of the time, and
+every twenty seconds, all together, for a whole one."""
 
 import contextlib
 import ctypes
@@ -38,7 +39,7 @@ class Load:
             end = time.monotonic() + LONGEST
             while time.monotonic() < end:
                 # Most stalls are short, as on real machines; the sum is a half.
-                length = 0.4 * random.random() ** 4 + 0.0005
+                length = 1.0 if time.time() % 20 < 1 else 0.4 * random.random() ** 4 + 0.0005
                 until = time.monotonic() + length
                 while time.monotonic() < until:
                     pass

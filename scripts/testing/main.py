@@ -58,7 +58,7 @@ def together(lanes, deep):
         # A person sees it change; a log has a line now and then.
         if sys.stdout.isatty():
             print("\r\033[K" + "  ".join(run.progress() for run in running)[:150], end="", flush=True)
-        elif time.monotonic() - tick > 30:
+        elif running and time.monotonic() - tick > 30:
             tick = time.monotonic()
             print("    " + "  ".join(run.progress() for run in running), flush=True)
         time.sleep(0.5)
@@ -110,7 +110,8 @@ def main():
     seconds = time.monotonic() - begun
     table = [f"{run.stage.name:<12} {run.seconds:>5.0f} s  {run.summary()}" for run in done]
     print(f"\n=== {seconds:.0f} s in all\n" + "\n".join(table))
-    if args.deep and not args.names:
+    # A run that had to give up early has shown nothing of what comes after.
+    if args.deep and not args.names and all(run.passed for run in done if run.stage.needed):
         failures.record_deep_run(table, seconds)
     failed = [run for run in done if not run.passed]
     for run in failed:

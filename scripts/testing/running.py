@@ -11,6 +11,8 @@ from atexit import register
 ENDED = re.compile(rb"^test (.+?) \.\.\. (ok|FAILED|ignored)", re.M)
 RESULT = re.compile(rb"^test result: .*? (\d+) passed; (\d+) failed; (\d+) ignored", re.M)
 SKIPPED = re.compile(rb"^(\S+) .* SKIPPED ", re.M)
+# The benchmark fails nothing; what it found is said all the same.
+RATIOS = re.compile(rb"^(regression: .+|\d+ ratios compared .+)$", re.M)
 # What a stage could be led astray by, when the one who calls scripts/test has it set.
 OURS = ("TASKMAN_", "UPDATE_")
 TOTAL = re.compile(rb"^running (\d+) tests?", re.M)
@@ -68,7 +70,8 @@ class Running:
         skipped = [name.decode() for name in SKIPPED.findall(self.output())]
         if skipped:
             counted += f", skipped: {' '.join(skipped)}"
-        return f"{'ok' if self.passed else 'FAILED':<7} {counted}"
+        ratios = "".join(f"\n{'':<21}{line.decode()}" for line in RATIOS.findall(self.output()))
+        return f"{'ok' if self.passed else 'FAILED':<7} {counted}".rstrip() + ratios
 
     def verdict(self):
         return f"--- {self.stage.name:<12} {self.seconds:>5.0f} s  {self.summary()}"

@@ -42,6 +42,7 @@ STAGES = {
         Stage("adversarial", "hostile payloads: control, contained and mutation arm", 150, 900, tests=True),
         Stage("warm", "the same in warm sandboxes, without the mutation arms", 85, 200, tests=True),
         Stage("vm", "pure cgroup v2 in a virtual machine; deep: all other hosts", 95, 600, tests=True),
+        Stage("first", "the first command of the README, in a clone with nothing built", 140, deep_only=True),
         Stage("bench", "what a start costs beside the peers", 200, deep_only=True),
     ]
 }
@@ -66,6 +67,7 @@ def plan(names, deep):
         # An emulated CPU takes a whole one, for minutes.
         [["vm"]],
         # Ratios mean something on a machine that does nothing else.
+        [["first"]],
         [["bench"]],
     ]
     chosen = lambda name: deep or not STAGES[name].deep_only

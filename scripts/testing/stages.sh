@@ -107,6 +107,16 @@ warm() { TASKMAN_ADV_MODE=warm cargo test --test adversarial -- "$@"; }
 machines() { if ((deep)); then echo all; else echo slice; fi; }
 vm() { scripts/vm-test "${1:-$(machines)}"; }
 
+# As a newcomer has it, but for what cargo has downloaded: this is the only build without the server.
+first() {
+  rm -rf target/first
+  git clone --quiet . target/first
+  local said
+  said=$(cd target/first && env -u CARGO_TARGET_DIR cargo run --release -- run -- echo hello)
+  rm -rf target/first
+  [[ $said == hello ]] || { echo "the README's first command said: $said" && false; }
+}
+
 # Ratios to the peers, beside those in benches/baseline.json: a worse one is named and fails nothing.
 bench() { timeout 1800 scripts/bench --quick; }
 
