@@ -67,6 +67,12 @@ pub fn has_init(point: &str) -> bool {
     ["confine.", "init.", "payload."].iter().any(|role| point.starts_with(role))
 }
 
+/// Whether the sandbox's first process dies with its launcher when one of the sandbox stands at `point`: from its first step on,
+/// but for the moment after it has changed its credentials, which clears the signal.
+pub fn is_armed_at(point: &str) -> bool {
+    has_init(point) && !["confine.begin", "init.identity"].contains(&point)
+}
+
 /// Whether it has its second one too.
 pub fn has_payload(point: &str) -> bool {
     ["init.", "payload."].iter().any(|role| point.starts_with(role))

@@ -128,6 +128,10 @@ impl Suite {
         let runs = self.host.payload_runs(&nonce);
         assert!(!runs || points::may_run_at(point), "the command runs already");
         sigkill(self.victim(who, &run));
+        // What stands still looks for nobody's death: it ends by the signal alone.
+        if who == Victim::Launcher && points::is_armed_at(point) {
+            self.host.assert_dead();
+        }
         self.page.release();
         let ended = run.end();
         self.host.assert_dead();
