@@ -10,6 +10,9 @@ use super::group::Group;
 use super::layout::Controller;
 use crate::error::SysError;
 
+/// What does not fit below a limit and makes the kernel kill is no larger: it lets greater allocations fail (its costly order, 3).
+const LARGEST_CHARGE: u64 = 8 * 4096;
+
 /// A group's counters since it was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct GroupUsage {
@@ -63,9 +66,10 @@ impl Group {
             let events = file::read_from(&self.v2, &self.name, "memory.events")?;
             return Ok(file::keyed(&events, "max").unwrap_or(0) > 0);
         };
-        // Both limits are the same, and the kernel counts at the one it looks at first. Without swap there is but one.
-        let with_swap = self.number(half, "memory.memsw.failcnt").unwrap_or(0);
-        Ok(self.number(half, "memory.failcnt")? + with_swap > 0)
+        // The limit with swap is the same and is looked at first, and Linux 6.18 counts no failures there: the peak tells.
+        let limit = self.number(half, "memory.limit_in_bytes")?;
+        let peak = self.number(half, "memory.max_usage_in_bytes")?;
+        Ok(self.number(half, "memory.failcnt")? > 0 || peak.saturating_add(LARGEST_CHARGE) >= limit)
     }
 
     /// Every version 2 group counts processor time, whichever controllers it has; so the v1 cpuacct is not needed.

@@ -12,6 +12,7 @@ mod follow;
 mod get_status;
 mod health;
 mod incident;
+mod input;
 pub mod json;
 mod limits;
 mod list;

@@ -9,7 +9,7 @@ use super::limits::{LimitFlags, ShapeFlags, pairs};
 use super::stream::{eprint, follower};
 use super::summary::summary;
 use super::wait::until_ended;
-use super::{FAILURE, OutputFormat, json, table};
+use super::{FAILURE, OutputFormat, input, json, table};
 use crate::client::{Client, ClientError, OutputRequest, StartTaskRequest, TaskStatusResponse, shell_code};
 use crate::task::id::TaskId;
 use crate::task::outcome::Reason;
@@ -67,6 +67,9 @@ pub struct Args {
     /// Keep standard output and standard error apart; by default they are one stream in true order
     #[arg(long, help_heading = "Shape")]
     split_output: bool,
+    /// Leave what was piped in unread: a task at a server gets no input
+    #[arg(long, help_heading = "Shape")]
+    no_stdin: bool,
 }
 
 pub fn run(args: &Args) -> ExitCode {
@@ -75,6 +78,10 @@ pub fn run(args: &Args) -> ExitCode {
 
 async fn start(args: &Args) -> Result<ExitCode, Failure> {
     let request = request(args)?;
+    if !args.no_stdin && input::is_there() {
+        let why = "has something to read, and a task at a server gets no input; say --no-stdin to leave it, or use `taskman run`";
+        return Err(SpecError::new("standard input", why).into());
+    }
     if !args.follow {
         let client = args.connection.open().await?;
         let task = once(&client, request).await?;

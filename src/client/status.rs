@@ -23,6 +23,7 @@ pub fn outcome(response: &TaskStatusResponse) -> Option<Outcome> {
         exit_code: response.exit_code,
         reason: reason(&response.reason, status),
         detail: response.detail.clone(),
+        by_client: response.reason == Reason::Signal.name() && response.termination_source == "user",
         signal_number: signal.as_deref().and_then(signal::number),
         signal,
     })

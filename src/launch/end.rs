@@ -262,13 +262,15 @@ pub fn outcome(task: &Task, ended: &Ended) -> Outcome {
     } else {
         (None, Some(libc::WTERMSIG(status)))
     };
+    let by_client = signal_number.is_some() && task.sent == signal_number;
+    let whose = if by_client { "that a client sent" } else { "of its own doing" };
     let (reason, mut detail) = match &task.ending {
         Some(ending) => (ending.reason, ending.detail.clone()),
         // Told by this group's own counter, whatever the main process made of it.
         None if ended.oom_kills > 0 => (Reason::Oom, oom_detail(task, ended.own_limit.clone())),
         None if task.main.is_none() => (Reason::Containment, "sandbox-init was killed".to_owned()),
         None => match signal_number {
-            Some(number) => (Reason::Signal, format!("killed by {} of its own doing", signal::name(number))),
+            Some(number) => (Reason::Signal, format!("killed by {} {whose}", signal::name(number))),
             None => (Reason::Exit, format!("exited with code {}", exit_code.unwrap_or_default())),
         },
     };
@@ -288,6 +290,7 @@ pub fn outcome(task: &Task, ended: &Ended) -> Outcome {
         signal: signal_number.map(signal::name),
         reason,
         detail,
+        by_client: by_client && reason == Reason::Signal,
         signal_number,
     }
 }

@@ -174,6 +174,7 @@ impl Starting {
             ending,
             main,
             payload,
+            sent: None,
             overshoot,
         })
     }

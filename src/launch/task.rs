@@ -35,6 +35,8 @@ pub struct Task {
     pub(super) main: Option<i32>,
     /// The payload's pid on the host.
     pub(super) payload: i32,
+    /// The last signal that a client sent.
+    pub(super) sent: Option<i32>,
     /// How far a limit of time was exceeded when that was noticed.
     pub(super) overshoot: Duration,
 }
@@ -104,7 +106,14 @@ impl Task {
     }
 
     /// Sends a signal to the payload's main process, through sandbox-init.
-    pub fn signal(&self, number: i32) -> Result<(), SysError> {
+    pub fn signal(&mut self, number: i32) -> Result<(), SysError> {
+        self.forward(number)?;
+        self.sent = Some(number);
+        Ok(())
+    }
+
+    /// The same of taskman's own accord.
+    pub(super) fn forward(&self, number: i32) -> Result<(), SysError> {
         self.placement
             .child()
             .forward(number)

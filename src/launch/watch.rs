@@ -194,7 +194,7 @@ pub fn stop(task: &mut Task, grace: Duration, reason: Reason) -> Result<(), SysE
         // Asked first, it would now and then find the time to answer, and now and then not.
         return end_for(task, reason, format!("{cause}: SIGKILL to all"));
     }
-    match task.signal(libc::SIGTERM) {
+    match task.forward(libc::SIGTERM) {
         // Gone already: it ended before it could be asked.
         Err(error) if error.errno() == Errno::ESRCH => return Ok(()),
         other => other?,

@@ -5,7 +5,7 @@ use super::registry::Live;
 use crate::proto::containment::timestamp;
 use crate::proto::task_manager as pb;
 use crate::task::limits::Limits;
-use crate::task::outcome::{Reason, Status};
+use crate::task::outcome::{Outcome, Reason, Status};
 use crate::task::record::{Record, StoredOutput, Truncation};
 
 /// A live task, with what it has written so far.
@@ -48,7 +48,7 @@ fn show(record: &Record, output: &StoredOutput) -> pb::TaskStatusResponse {
     status.exit_code = outcome.exit_code;
     status.status = job_status(outcome.status).into();
     status.termination_signal = outcome.signal.clone().unwrap_or_default();
-    status.termination_source = source(outcome.reason).to_owned();
+    status.termination_source = source(outcome).to_owned();
     status.end_time = Some(timestamp(end.ended_at));
     status.reason = outcome.reason.name().to_owned();
     status.detail.clone_from(&outcome.detail);
@@ -84,9 +84,10 @@ fn job_status(status: Status) -> pb::JobStatus {
 }
 
 /// Who brought the end about, in the source design's words ("user, system, oom, etc").
-fn source(reason: Reason) -> &'static str {
-    match reason {
+fn source(outcome: &Outcome) -> &'static str {
+    match outcome.reason {
         Reason::Exit => "",
+        Reason::Signal if outcome.by_client => "user",
         Reason::Signal => "task",
         Reason::Stopped => "user",
         Reason::Containment | Reason::ServerShutdown | Reason::ServerLost => "system",

@@ -56,6 +56,7 @@ pub(super) fn end(status: Status, ended_at: UnixMillis, stored: u64) -> End {
         signal: None,
         reason: Reason::Exit,
         detail: String::new(),
+        by_client: false,
         signal_number: None,
     };
     let output = StoredOutput { bytes: stored + 7, omitted: 7, truncation: None };

@@ -22,7 +22,7 @@ pub enum Status {
 pub enum Reason {
     /// It exited by itself.
     Exit,
-    /// A signal of its own doing.
+    /// A signal: of its own doing, or sent by a client.
     Signal,
     /// Its owner or an administrator stopped it.
     Stopped,
@@ -55,6 +55,9 @@ pub struct Outcome {
     pub reason: Reason,
     /// The reason in words, with the figures that belong to it.
     pub detail: String,
+    /// The signal that ended it is one that a client had sent.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_client: bool,
     #[serde(skip)]
     pub(crate) signal_number: Option<i32>,
 }
@@ -100,6 +103,7 @@ impl Outcome {
             signal: None,
             reason: Reason::ServerLost,
             detail: "was running when the server died, and died with it".to_owned(),
+            by_client: false,
             signal_number: None,
         }
     }

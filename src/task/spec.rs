@@ -56,6 +56,10 @@ impl std::str::FromStr for BindRo {
 
     fn from_str(text: &str) -> Result<Self, SpecError> {
         let (source, target) = text.split_once(':').unwrap_or((text, text));
+        if target.contains(':') {
+            let more = "has more than one colon; it is SRC or SRC:DST, and always read-only";
+            return Err(SpecError::new("bind_ro", format!("{text:?} {more}")));
+        }
         let bind = Self { source: plain_path("bind_ro", source)?, target: plain_path("bind_ro", target)? };
         // The host's proc and sys tell of everyone on it; the task's own proc, devices and root are part of its containment.
         if ["/proc", "/sys"].iter().any(|top| bind.source.starts_with(top)) {
@@ -288,6 +292,7 @@ mod tests {
         assert_eq!("/opt/x".parse::<BindRo>().unwrap().target, Path::new("/opt/x"));
         for bad in [
             "/opt:/",
+            "/opt:/a:ro",
             "/opt:/proc",
             "/opt:/dev/null",
             "/opt:/a/../proc",

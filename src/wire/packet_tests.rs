@@ -71,6 +71,7 @@ fn every_message_arrives_as_it_was_sent() {
         signal: Some("SIGKILL".into()),
         reason: Reason::Oom,
         detail: "ran out of memory".into(),
+        by_client: false,
         signal_number: None,
     };
     let check = Check { name: "cgroup_empty".into(), value: "populated 0".into(), ok: Some(true) };

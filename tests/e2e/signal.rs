@@ -20,12 +20,21 @@ fn a_signal_reaches_the_main_process_by_name_and_number() {
 }
 
 #[test]
-fn what_ends_it_is_its_own_doing() {
+fn a_signal_that_ends_it_is_the_clients() {
     let server = Server::start();
     let task = server.task(&["--", "sleep", "1000"]);
     server.text("client001", &["signal", &task, "SIGKILL"]);
-    let outcome = server.ended(&task)["outcome"].clone();
-    assert_eq!((&outcome["signal"], &outcome["reason"]), (&"SIGKILL".into(), &"signal".into()));
+    let ended = server.ended(&task);
+    assert_eq!((&ended["outcome"]["signal"], &ended["outcome"]["reason"]), (&"SIGKILL".into(), &"signal".into()));
+    assert_eq!(ended["outcome"]["detail"], "killed by SIGKILL that a client sent");
+    assert_eq!(ended["termination_source"], "user");
+    // Another than it was sent is its own.
+    let task = server.task(&["--", "sh", "-c", "trap 'kill -SEGV $$' USR1; echo ready; while :; do sleep 0.02; done"]);
+    assert_eq!(server.begin("client001", &["stream", &task]).line(), "ready");
+    server.text("client001", &["signal", &task, "USR1"]);
+    let ended = server.ended(&task);
+    assert_eq!(ended["outcome"]["detail"], "killed by SIGSEGV of its own doing");
+    assert_eq!(ended["termination_source"], "task");
 }
 
 #[test]

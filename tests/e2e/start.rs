@@ -1,6 +1,8 @@
 //! `taskman start`: what it prints, what reaches the task, and how `--follow` exits.
 
-use std::process::Command;
+use std::fs::File;
+use std::io::Write;
+use std::process::{Command, Stdio};
 
 use nix::sys::signal::Signal;
 use serde_json::json;
@@ -45,6 +47,38 @@ fn following_streams_the_output_and_exits_as_the_task() {
         let words: Vec<_> = options.iter().chain(&["--", "sh", "-c", script]).copied().collect();
         let ended = follow(&words);
         assert_eq!(ended.status.code(), Some(code), "{script}: {ended:?}");
+    }
+}
+
+#[test]
+fn input_is_refused_and_not_lost() {
+    let server = Server::start();
+    let start = |options: &[&str], input: Stdio| {
+        let words: Vec<_> = ["start", "--follow"].iter().chain(options).chain(&["--", "cat"]).copied().collect();
+        let mut command = server.command("client001", &words);
+        command.stdin(input);
+        Started::spawn(command, HostDir::new(), GUARD).end()
+    };
+    let pipe = |bytes: &[u8]| {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        writer.write_all(bytes).unwrap();
+        reader
+    };
+    let dir = HostDir::new();
+    let file = dir.path("input");
+    std::fs::write(&file, "x\n").unwrap();
+    for input in [Stdio::from(pipe(b"x\n")), Stdio::from(File::open(&file).unwrap())] {
+        start(&[], input).assert_refused(125, &["standard input", "--no-stdin"]);
+    }
+    let (open, _writer) = std::io::pipe().unwrap();
+    for (options, input) in [
+        (&["--no-stdin"][..], Stdio::from(pipe(b"x\n"))),
+        (&[], Stdio::from(pipe(b""))),
+        // Nobody writes, but somebody could.
+        (&[], Stdio::from(open)),
+    ] {
+        let ended = start(options, input);
+        assert_eq!((ended.status.code(), ended.text().as_str()), (Some(0), ""), "{ended:?}");
     }
 }
 

@@ -212,9 +212,9 @@ impl Live {
     }
 
     /// Sends a signal to its main process.
-    pub fn signal(&self, number: i32) -> Result<(), SysError> {
+    pub fn signal(&mut self, number: i32) -> Result<(), SysError> {
         let gone = || SysError::new("signal", format!("task {}", self.id), Errno::ESRCH);
-        match &self.stage {
+        match &mut self.stage {
             Stage::Running(_) if !(1..=64).contains(&number) => {
                 Err(SysError::new("signal", format!("{number} to task {}", self.id), Errno::EINVAL))
             }
@@ -458,6 +458,7 @@ fn unproven(task: &Task, error: &SysError) -> Ended {
             signal: None,
             reason,
             detail: format!("{detail}; containment is not proven"),
+            by_client: false,
             signal_number: None,
         },
         ended_at: unix_millis(SystemTime::now()),
