@@ -70,6 +70,7 @@ pub mod server;
 pub mod store;
 pub mod sys;
 pub mod task;
+pub mod usage;
 pub mod wire;
 
 pub use error::{StartError, SysError};

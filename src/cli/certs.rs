@@ -105,7 +105,7 @@ pub fn run(args: Args) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("taskman: {error}");
+            eprintln!("taskman: error: {error}");
             ExitCode::from(FAILURE)
         }
     }

@@ -4,7 +4,6 @@ use std::process::ExitCode;
 
 use super::connection::{Connection, execute, print};
 use super::{OutputFormat, json, table};
-use crate::client::TaskStatusResponse;
 use crate::task::id::TaskId;
 
 #[derive(clap::Args)]
@@ -35,15 +34,10 @@ pub struct Args {
 pub fn run(args: &Args) -> ExitCode {
     execute(async {
         let status = args.connection.open().await?.get_status(args.task).await?;
-        print(&shown(args.connection.output, &status))?;
+        print(&match args.connection.output {
+            OutputFormat::Table => format!("{}\n{}", table::status(&status), table::account(&status)),
+            OutputFormat::Json => json::line(&json::Task::from(&status)),
+        })?;
         Ok(ExitCode::SUCCESS)
     })
-}
-
-/// A status in the form that was asked for.
-pub fn shown(output: OutputFormat, status: &TaskStatusResponse) -> String {
-    match output {
-        OutputFormat::Table => table::status(status),
-        OutputFormat::Json => json::line(&json::Task::from(status)),
-    }
 }

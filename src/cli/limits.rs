@@ -10,44 +10,44 @@ use crate::task::limits::Limits;
 use crate::task::spec::{BindRo, SpecError};
 use crate::task::units;
 
-// What a task may use.
+// What a task may use. A value with a hyphen is taken, so that a negative limit is told what is wrong with it.
 #[derive(Debug, Default, Clone, PartialEq, clap::Args)]
 pub struct LimitFlags {
     /// Memory of all processes together, tmpfs included; swap is always 0
-    #[arg(long, value_name = "SIZE", value_parser = units::bytes, help_heading = "Limits")]
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes, help_heading = "Limits", allow_hyphen_values = true)]
     memory: Option<u64>,
     /// Share of processor time; 1.5 is one and a half processors
-    #[arg(long, value_name = "N", value_parser = units::cpus, help_heading = "Limits")]
+    #[arg(long, value_name = "N", value_parser = units::cpus, help_heading = "Limits", allow_hyphen_values = true)]
     cpus: Option<f64>,
     /// Processor time of all processes together
-    #[arg(long, value_name = "TIME", value_parser = units::duration, help_heading = "Limits")]
+    #[arg(long, value_name = "TIME", value_parser = units::duration, help_heading = "Limits", allow_hyphen_values = true)]
     cpu_time: Option<Duration>,
     /// Time from start to end
-    #[arg(long, value_name = "TIME", value_parser = units::duration, help_heading = "Limits")]
+    #[arg(long, value_name = "TIME", value_parser = units::duration, help_heading = "Limits", allow_hyphen_values = true)]
     timeout: Option<Duration>,
     /// Processes and threads at once
-    #[arg(long, value_name = "N", value_parser = units::count, help_heading = "Limits")]
+    #[arg(long, value_name = "N", value_parser = units::count, help_heading = "Limits", allow_hyphen_values = true)]
     pids: Option<u64>,
     /// Bytes per second read from each disk behind the sandbox
-    #[arg(long, value_name = "SIZE", value_parser = units::bytes, help_heading = "Limits")]
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes, help_heading = "Limits", allow_hyphen_values = true)]
     io_read_bps: Option<u64>,
     /// Bytes per second written to each disk behind the sandbox
-    #[arg(long, value_name = "SIZE", value_parser = units::bytes, help_heading = "Limits")]
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes, help_heading = "Limits", allow_hyphen_values = true)]
     io_write_bps: Option<u64>,
     /// Standard output and standard error together; one byte more ends the task
-    #[arg(long, value_name = "SIZE", value_parser = units::bytes, help_heading = "Limits")]
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes, help_heading = "Limits", allow_hyphen_values = true)]
     output_limit: Option<u64>,
     /// Open files per process
-    #[arg(long, value_name = "N", value_parser = units::count, help_heading = "Limits")]
+    #[arg(long, value_name = "N", value_parser = units::count, help_heading = "Limits", allow_hyphen_values = true)]
     nofile: Option<u64>,
     /// Size of any one file
-    #[arg(long, value_name = "SIZE", value_parser = units::bytes, help_heading = "Limits")]
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes, help_heading = "Limits", allow_hyphen_values = true)]
     fsize: Option<u64>,
     /// Size of /task, and of /tmp and /dev/shm each; their pages count as memory too
-    #[arg(long, value_name = "SIZE", value_parser = units::bytes, help_heading = "Limits")]
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes, help_heading = "Limits", allow_hyphen_values = true)]
     disk: Option<u64>,
     /// Files and directories in each of them
-    #[arg(long, value_name = "N", value_parser = units::count, help_heading = "Limits")]
+    #[arg(long, value_name = "N", value_parser = units::count, help_heading = "Limits", allow_hyphen_values = true)]
     inodes: Option<u64>,
 }
 

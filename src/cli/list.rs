@@ -26,7 +26,7 @@ Description:
 {all-args}{after-help}",
     after_help = "\
 Example:
-  $ taskman list --user-id client001 --state started --label build=42"
+  $ taskman list --user-id client001 --state running --label build=42"
 )]
 pub struct Args {
     /// The tasks of everyone; for administrators
@@ -52,11 +52,14 @@ pub struct Args {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum State {
     /// It runs
-    Started,
+    #[value(alias = "started")]
+    Running,
     /// It exited with code 0
-    ExitedOk,
+    #[value(alias = "exited-ok")]
+    Exited,
     /// It exited with another code
-    ExitedError,
+    #[value(alias = "exited-error")]
+    Failed,
     /// A signal ended it
     Signaled,
     /// Nobody was left to see how it ended
@@ -66,9 +69,9 @@ enum State {
 impl From<State> for JobStatus {
     fn from(state: State) -> Self {
         match state {
-            State::Started => Self::Started,
-            State::ExitedOk => Self::ExitedOk,
-            State::ExitedError => Self::ExitedError,
+            State::Running => Self::Started,
+            State::Exited => Self::ExitedOk,
+            State::Failed => Self::ExitedError,
             State::Signaled => Self::Signaled,
             State::Unknown => Self::Unknown,
         }

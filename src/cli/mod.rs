@@ -129,12 +129,7 @@ pub fn main() -> ExitCode {
             );
             ExitCode::from(FAILURE)
         }
-        Err(error) => {
-            let code = if error.use_stderr() { ExitCode::from(FAILURE) } else { ExitCode::SUCCESS };
-            // A closed stderr leaves nobody to tell.
-            let _ = error.print();
-            code
-        }
+        Err(error) => crate::usage::explain("taskman", error, FAILURE),
     }
 }
 

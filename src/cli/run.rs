@@ -30,8 +30,7 @@ use crate::task::units;
 const STOP: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
 
 #[derive(clap::Args)]
-// So that a negative limit is told what is wrong with it, not that it is an unknown option.
-#[command(allow_negative_numbers = true)]
+#[command(override_usage = "taskman run [OPTIONS] -- <COMMAND> [ARGS]...")]
 #[command(after_help = "\
 Exit codes:
   the task's own; 128+n when signal n ended it; 124 when time ran out; 137 for memory and output limits;

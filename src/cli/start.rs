@@ -7,20 +7,17 @@ use super::connection::{Connection, Failure, Patience, execute, print, tell};
 use super::follow::{Followed, INTERRUPTED, Interrupt, farewell};
 use super::limits::{LimitFlags, ShapeFlags, pairs};
 use super::stream::{eprint, follower};
-use super::summary::summary;
 use super::wait::until_ended;
-use super::{FAILURE, OutputFormat, input, json, table};
+use super::{FAILURE, OutputFormat, input, json, summary, table};
 use crate::client::{Client, ClientError, OutputRequest, StartTaskRequest, TaskStatusResponse, shell_code};
 use crate::task::id::TaskId;
-use crate::task::outcome::Reason;
+use crate::task::outcome::{Outcome, Reason};
 use crate::task::spec::SpecError;
 
 /// What a shell gives for a program that wrote to a closed pipe.
 const UNREAD: u8 = 128 + 13;
 
 #[derive(clap::Args)]
-// So that a negative limit is told what is wrong with it, not that it is an unknown option.
-#[command(allow_negative_numbers = true)]
 #[command(
     next_line_help = true,
     override_usage = "taskman start --user-id <user-id> [--server-address <host:port>] [limits…] [--follow] [--help] -- <command> [args...]",
@@ -52,6 +49,9 @@ pub struct Args {
     /// Stream the output until the task has ended, and exit as it did
     #[arg(long)]
     follow: bool,
+    /// Print the task's id alone, as in ID=$(taskman start -q -- …)
+    #[arg(long, short, conflicts_with_all = ["follow", "output"])]
+    quiet: bool,
     #[command(flatten)]
     connection: Connection,
     #[command(flatten)]
@@ -85,7 +85,7 @@ async fn start(args: &Args) -> Result<ExitCode, Failure> {
     if !args.follow {
         let client = args.connection.open().await?;
         let task = once(&client, request).await?;
-        print(&shown(args.connection.output, task))?;
+        print(&if args.quiet { format!("{task}\n") } else { shown(args.connection.output, task) })?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut interrupt = Interrupt::catch()?;
@@ -171,12 +171,11 @@ fn about_the_end(output: OutputFormat, status: &TaskStatusResponse) {
     if output == OutputFormat::Json {
         return eprint(&json::line(&task));
     }
-    let (Some(outcome), Some(usage), Some(containment)) = (&task.outcome, &task.usage, &task.containment) else {
-        return;
-    };
-    let plain = matches!(outcome.reason, Reason::Exit | Reason::Signal) && containment.is_proven();
-    if !plain || std::io::stderr().is_terminal() {
-        tell(&crate::client::one_line(&summary(outcome, usage, containment, &task.reduced)));
+    let plain = |outcome: &Outcome| matches!(outcome.reason, Reason::Exit | Reason::Signal);
+    let is_plain = task.outcome.as_ref().is_some_and(plain)
+        && task.containment.as_ref().is_some_and(|containment| containment.is_proven());
+    if let (false, Some(line)) = (is_plain && !std::io::stderr().is_terminal(), summary::of(&task)) {
+        tell(&line);
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::connection::{Connection, execute, print};
 use super::{OutputFormat, json};
+use crate::client::{JobStatus, one_line};
 use crate::task::id::TaskId;
 use crate::task::units;
 
@@ -38,8 +39,13 @@ pub struct Args {
 
 pub fn run(args: &Args) -> ExitCode {
     execute(async {
-        args.connection.open().await?.stop(args.task, args.grace).await?;
+        let client = args.connection.open().await?;
+        let before = client.get_status(args.task).await?;
+        client.stop(args.task, args.grace).await?;
         print(&match args.connection.output {
+            OutputFormat::Table if before.status() != JobStatus::Started => {
+                format!("Task {} had ended: {}.\n", args.task, one_line(&before.detail))
+            }
             OutputFormat::Table => format!("Task {} stop request received.\n", args.task),
             OutputFormat::Json => json::line(&json::Stopping { task_id: args.task.to_string() }),
         })?;

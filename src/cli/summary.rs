@@ -1,8 +1,16 @@
 //! One line for people about a task's end.
 
+use super::json;
+use crate::client::one_line;
 use crate::task::outcome::Outcome;
 use crate::task::report::{Containment, Usage};
 use crate::task::units;
+
+/// The line about a task at a server; none while it runs.
+pub fn of(task: &json::Task) -> Option<String> {
+    let (outcome, usage, containment) = (task.outcome.as_ref()?, task.usage.as_ref()?, task.containment.as_ref()?);
+    Some(one_line(&summary(outcome, usage, containment, &task.reduced)))
+}
 
 /// How it ended, what it used, whether anything is left.
 pub fn summary(outcome: &Outcome, usage: &Usage, containment: &Containment, reduced: &[String]) -> String {

@@ -4,7 +4,8 @@ use prost_types::Timestamp;
 use time::macros::format_description;
 use time::{OffsetDateTime, UtcOffset};
 
-use crate::client::{JobStatus, TaskStatusResponse, one_line};
+use crate::client::{JobStatus, TaskStatusResponse, Usage, one_line};
+use crate::task::units::human_bytes;
 
 /// Longer command lines are cut, so that a task stays on one line of a terminal.
 const LONGEST_COMMAND: usize = 60;
@@ -42,6 +43,44 @@ pub fn status(task: &TaskStatusResponse) -> String {
     )
 }
 
+/// What `get-status` shows below that: why it ended, what it used, and whether anything of it is left.
+pub fn account(task: &TaskStatusResponse) -> String {
+    let used = |show: fn(&Usage) -> String| task.usage.as_ref().map_or_else(|| "-".to_owned(), show);
+    let verdict = task.containment.as_ref().map(|containment| containment.verdict.as_str()).unwrap_or_default();
+    table(
+        ["REASON", "WALL", "CPU", "MEMORY", "PIDS", "OUTPUT", "CONTAINMENT", "DETAIL"],
+        &[[
+            reason(task),
+            used(|usage| seconds(usage.wall_ms)),
+            used(|usage| seconds(usage.cpu_user_ms + usage.cpu_system_ms)),
+            used(|usage| human_bytes(usage.memory_peak_bytes)),
+            used(|usage| usage.pids_peak.to_string()),
+            human_bytes(task.output_bytes),
+            or_dash(verdict),
+            or_dash(&task.detail),
+        ]],
+    )
+}
+
+fn seconds(milliseconds: u64) -> String {
+    format!("{:.2}s", milliseconds as f64 / 1e3)
+}
+
+fn reason(task: &TaskStatusResponse) -> String {
+    or_dash(if task.status() == JobStatus::Started && task.ending { "ending" } else { &task.reason })
+}
+
+/// A status for people.
+pub fn word(status: JobStatus) -> &'static str {
+    match status {
+        JobStatus::Started => "running",
+        JobStatus::ExitedOk => "exited",
+        JobStatus::ExitedError => "failed",
+        JobStatus::Signaled => "signaled",
+        JobStatus::Unknown => "unknown",
+    }
+}
+
 /// What `list` shows.
 pub fn list(tasks: &[TaskStatusResponse]) -> String {
     let row = |task: &TaskStatusResponse| {
@@ -49,9 +88,9 @@ pub fn list(tasks: &[TaskStatusResponse]) -> String {
             or_dash(&task.task_id),
             or_dash(&task.owner),
             time(task.start_time.as_ref()),
-            task.status().as_str_name().to_owned(),
+            word(task.status()).to_owned(),
             exit_code(task),
-            or_dash(if task.status() == JobStatus::Started && task.ending { "ending" } else { &task.reason }),
+            reason(task),
             command_line(task),
         ]
     };
@@ -162,9 +201,7 @@ a7da14c7-b47a-4535-a263-5bb26e503002  2024-11-10 22:58:00  -    JOB_STATUS_START
         assert_eq!(lines.len(), 4, "{text}");
         assert!(lines[0].starts_with("TASK ID "), "{text}");
         assert!(
-            lines[2].ends_with(
-                "  client001  2024-11-10 22:58:00  JOB_STATUS_EXITED_OK  0          exit    /bin/ls /myFolder"
-            ),
+            lines[2].ends_with("  client001  2024-11-10 22:58:00  exited  0          exit    /bin/ls /myFolder"),
             "{text}"
         );
         assert!(lines[3].ends_with("y…") && lines[3].contains("\\u{1b}]0;x"), "{text}");

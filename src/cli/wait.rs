@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use super::connection::{Connection, Failure, Patience, execute, print, tell};
-use super::get_status::shown;
+use super::{OutputFormat, json, summary, table};
 use crate::client::{Client, TaskStatusResponse, shell_code};
 use crate::task::id::TaskId;
 use crate::task::units;
@@ -47,7 +47,13 @@ pub fn run(args: &Args) -> ExitCode {
     execute(async {
         let client = args.connection.open().await?;
         let status = until_ended(&client, args.task, args.timeout).await?;
-        print(&shown(args.connection.output, &status))?;
+        print(&match args.connection.output {
+            OutputFormat::Table => table::status(&status),
+            OutputFormat::Json => json::line(&json::Task::from(&status)),
+        })?;
+        if let (OutputFormat::Table, Some(line)) = (args.connection.output, summary::of(&json::Task::from(&status))) {
+            tell(&line);
+        }
         Ok(match shell_code(&status) {
             Some(code) => ExitCode::from(code),
             None => {

@@ -41,7 +41,7 @@ use tonic::{Code, Request};
 
 pub use crate::proto::task_manager::{
     JobStatus, Limits, ListTasksRequest, ListTasksResponse, OutputSource, StartTaskRequest, StreamEnd,
-    TaskStatusResponse,
+    TaskStatusResponse, Usage,
 };
 pub use credentials::Credentials;
 pub use error::{ClientError, one_line};

@@ -26,7 +26,7 @@ use crate::place;
 use crate::sys::clone::{self, Side};
 use crate::sys::names;
 use crate::wire::{self, Sender};
-use crate::{certs, doctor};
+use crate::{certs, doctor, usage};
 
 /// The whole of `taskman-server`.
 pub fn main() -> ExitCode {
@@ -35,7 +35,10 @@ pub fn main() -> ExitCode {
     }
     // First of all: what is forked off inherits neither the variables nor what they say.
     let manager = Manager::take();
-    let args = Args::parse();
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => return usage::explain("taskman-server", error, 2),
+    };
     if args.print_config {
         print!("{}", Config::print_default());
         return ExitCode::SUCCESS;

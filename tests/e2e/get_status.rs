@@ -12,7 +12,7 @@ fn the_table_is_the_source_designs() {
     server.ended(&task);
     let text = server.text("client001", &["get-status", &task]);
     let lines: Vec<_> = text.lines().collect();
-    assert_eq!(lines.len(), 3, "{text}");
+    assert_eq!((lines.len(), lines[3]), (7, ""), "{text}");
     let columns = |line: &str| {
         line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).map(str::to_owned).collect::<Vec<_>>()
     };
@@ -26,6 +26,12 @@ fn the_table_is_the_source_designs() {
     for time in [&row[1], &row[7]] {
         assert!(humantime::parse_rfc3339(&format!("{}Z", time.replace(' ', "T"))).is_ok(), "{time}");
     }
+    // Below the table that it always was: what this program is for.
+    let titles = ["REASON", "WALL", "CPU", "MEMORY", "PIDS", "OUTPUT", "CONTAINMENT", "DETAIL"];
+    assert_eq!(columns(lines[4]), titles);
+    let row = columns(lines[6]);
+    assert_eq!((row[0].as_str(), &row[6..]), ("exit", &["proven".to_owned(), "exited with code 0".to_owned()][..]));
+    assert!(row[1].ends_with('s') && row[3].ends_with(['K', 'M']), "{text}");
 }
 
 #[test]

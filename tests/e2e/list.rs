@@ -23,10 +23,16 @@ fn owners_see_their_own_newest_first_and_administrators_everyones() {
     let admin = |options: &[&str]| ids(&server, "admin", options);
     assert_eq!(client(&[]), [&*second, &*first]);
     assert_eq!(client(&["--limit", "1"]), [&*second]);
+    assert_eq!(client(&["--state", "running"]), [&*second]);
+    assert_eq!(client(&["--state", "exited", "--state", "failed"]), [&*first]);
+    // As it was written before.
     assert_eq!(client(&["--state", "started"]), [&*second]);
     assert_eq!(client(&["--state", "exited-ok", "--state", "exited-error"]), [&*first]);
     assert_eq!(client(&["--label", "build=2", "--label", "kind=test"]), [&*second]);
     assert_eq!(client(&["--label", "build=1", "--label", "kind=test"]), [""; 0]);
+    let table = server.text("client001", &["list"]);
+    assert!(table.contains("  running  -          -       sleep 1000\n"), "{table}");
+    assert!(table.contains("  exited   0          exit    true\n"), "{table}");
     assert_eq!(admin(&[]), [&*other]);
     assert_eq!(admin(&["--all"]), [&*other, &*second, &*first]);
     assert_eq!(admin(&["--owner", "client001"]), [&*second, &*first]);

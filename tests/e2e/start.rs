@@ -26,6 +26,13 @@ fn start_prints_the_source_designs_table_with_its_flags() {
 }
 
 #[test]
+fn quiet_prints_the_id_alone() {
+    let server = Server::start();
+    let id = server.text("client001", &["start", "-q", "--", "true"]);
+    assert_eq!(server.ended(id.trim_end())["outcome"]["exit_code"], 0);
+}
+
+#[test]
 fn following_streams_the_output_and_exits_as_the_task() {
     let server = Server::start();
     let follow = |words: &[&str]| {

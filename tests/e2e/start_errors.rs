@@ -4,7 +4,7 @@
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::support::run::TASKMAN;
 use crate::support::{GUARD, HostDir, Run, Started};
@@ -22,6 +22,24 @@ fn a_command_that_is_nowhere_is_127() {
     for command in ["taskman-e2e-no-such-command", "/usr/bin/taskman-e2e-no-such-command", "/no/such/directory/x"] {
         let ended = Run::command(&[command]).end();
         ended.assert_refused(127, &["taskman: error: ", &format!("cannot execute {command:?}"), "ENOENT"]);
+    }
+}
+
+#[test]
+fn a_misunderstood_line_says_what_was_meant() {
+    let lines: [(&[&str], &[&str]); 5] = [
+        (&["run", "echo", "hi"], &["'echo'", "tip: ", "come after --, as in: -- echo …"]),
+        (&["strat"], &["'strat'", "'start'"]),
+        (&["run", "--timeout", "-1s", "--", "true"], &["'-1s'", "'--timeout <TIME>'"]),
+        (&["start", "--user-id", "u", "--memory", "-5M", "--", "true"], &["'-5M'", "'--memory <SIZE>'"]),
+        (&["run"], &["<COMMAND>...", "Usage: taskman run [OPTIONS] -- <COMMAND> [ARGS]..."]),
+    ];
+    for (words, parts) in lines {
+        let mut command = Command::new(TASKMAN);
+        command.args(words).env("TASKMAN_UID_RANGE", "1900000000:1").stdin(Stdio::null());
+        let ended = Started::spawn(command, HostDir::new(), GUARD).end();
+        assert!(ended.stderr.starts_with("taskman: error: ") && !ended.stderr.contains("--uid-range"), "{ended:?}");
+        ended.assert_refused(125, parts);
     }
 }
 

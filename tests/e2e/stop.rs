@@ -15,7 +15,8 @@ fn stop_prints_the_source_designs_text_and_ends_the_task() {
     assert_eq!(server.text("client001", &["stop", &task]), wanted);
     let outcome = server.ended(&task)["outcome"].clone();
     assert_eq!((&outcome["signal"], &outcome["reason"]), (&"SIGTERM".into(), &"stopped".into()));
-    assert_eq!(server.text("client001", &["stop", &task]), wanted, "a task that is not running: no effect, no error");
+    let again = server.text("client001", &["stop", &task]);
+    assert_eq!(again, format!("Task {task} had ended: stopped: SIGTERM.\n"), "no effect, no error");
     assert_eq!(server.ended(&task)["outcome"], outcome);
 }
 

@@ -12,6 +12,7 @@ fn wait_exits_as_the_task_and_prints_its_status() {
         let ended = server.taskman("client001", &["wait", &task]);
         assert_eq!(ended.status.code(), Some(code), "{ended:?}");
         assert!(ended.text().starts_with("TASK ID") && ended.text().contains(&task), "{ended:?}");
+        assert!(ended.stderr.contains("memory · containment proven by "), "{ended:?}");
     }
     let task = server.task(&["--timeout", "200ms", "--", "sleep", "1000"]);
     assert_eq!(server.taskman("client001", &["wait", &task]).status.code(), Some(124));
