@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::Subcommand;
 use serde::Serialize;
 use time::OffsetDateTime;
+use time::macros::format_description;
 
 use super::{FAILURE, OutputFormat};
 use crate::certs::{self, CertsError, Entry, KeyType, Kind, Listing, Which};
@@ -132,7 +133,7 @@ fn text(verb: Verb) -> Result<(String, Vec<String>), CertsError> {
                 issued.certificate.display(),
                 issued.key.display(),
                 issued.entry.serial,
-                date(issued.entry.not_after)
+                moment(issued.entry.not_after)
             );
             if admin {
                 text += &admin_advice(&user_id);
@@ -149,7 +150,7 @@ fn text(verb: Verb) -> Result<(String, Vec<String>), CertsError> {
         }
         Verb::Renew { place, hosts } => {
             let entry = certs::renew(&place.certs, &hosts)?;
-            (format!("the server's certificate is valid until {}\n", date(entry.not_after)), Vec::new())
+            (format!("the server's certificate is valid until {}\n", moment(entry.not_after)), Vec::new())
         }
         Verb::List { place, output } => {
             let listing = certs::list(&place.certs)?;
@@ -216,6 +217,12 @@ fn json(listing: &Listing) -> String {
         warnings: &listing.warnings,
     };
     serde_json::to_string_pretty(&document).expect("strings and numbers are always JSON") + "\n"
+}
+
+/// A certificate of an hour ends in the middle of a day.
+fn moment(at: i64) -> String {
+    let format = format_description!("[year]-[month]-[day] [hour]:[minute]:[second] UTC");
+    OffsetDateTime::from_unix_timestamp(at).ok().and_then(|at| at.format(format).ok()).unwrap_or_else(|| "?".to_owned())
 }
 
 fn date(at: i64) -> String {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use super::limits::as_typed;
 use super::{FAILURE, OutputFormat};
 use crate::client::{Client, ClientError, Credentials};
 use crate::error::SysError;
@@ -131,11 +132,11 @@ fn failed(failure: &Failure) -> ExitCode {
         // A reader that went away has seen what it wanted.
         Failure::Local(_, error) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Failure::Client(error) => {
-            tell(&format!("error: {error}"));
+            tell(&format!("error: {}", as_typed(&error.to_string())));
             ExitCode::from(error.exit_code())
         }
         other => {
-            tell(&format!("error: {other}"));
+            tell(&format!("error: {}", as_typed(&other.to_string())));
             ExitCode::from(FAILURE)
         }
     }

@@ -77,6 +77,23 @@ pub fn shown_for_run(command: clap::Command) -> clap::Command {
     })
 }
 
+/// What follows the options in the help.
+pub const UNITS: &str = "\
+Sizes:
+  bytes, or with K, M, G or T, powers of 1024 (64M, 1.5G, 512KiB)
+Times:
+  seconds, or with ms, s, m, h or d (500ms, 1.5, 90s, 5m, 7d)";
+
+/// An error about a field of a request, with the field named as its flag was typed: `--io-read-bps: …`.
+pub fn as_typed(error: &str) -> String {
+    const OTHERS: [&str; 4] = ["env", "bind_ro", "label", "profile"];
+    let is_flag = |name: &str| OTHERS.contains(&name) || DEFAULTS.iter().any(|(flag, _)| *flag == name);
+    match error.split_once(": ") {
+        Some((name, rest)) if is_flag(name) => format!("--{}: {rest}", name.replace('_', "-")),
+        _ => error.to_owned(),
+    }
+}
+
 impl LimitFlags {
     /// All limits, with those of `base` where a flag is absent.
     pub fn over(&self, base: Limits) -> Limits {
@@ -164,6 +181,13 @@ mod tests {
         let command = shown_for_run(ShapeFlags::augment_args(LimitFlags::augment_args(clap::Command::new("x"))));
         let nothing = Limits { cpus: 0.5, memory_bytes: 1, pids: 1, inodes: 1, ..Limits::default() };
         assert_eq!(parsed(command, &[]).over(nothing), Limits::default());
+    }
+
+    #[test]
+    fn a_field_is_named_as_its_flag() {
+        assert_eq!(as_typed("io_read_bps: 2G is more"), "--io-read-bps: 2G is more");
+        assert_eq!(as_typed("task_id: x is not"), "task_id: x is not");
+        assert_eq!(as_typed("the task has ended"), "the task has ended");
     }
 
     #[test]

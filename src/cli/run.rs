@@ -12,7 +12,7 @@ use nix::errno::Errno;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-use super::limits::{LimitFlags, ShapeFlags};
+use super::limits::{LimitFlags, ShapeFlags, UNITS, as_typed};
 use super::streams::{open_anew, tell};
 use super::summary::summary;
 use super::{FAILURE, OutputFormat};
@@ -31,13 +31,15 @@ const STOP: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
 
 #[derive(clap::Args)]
 #[command(override_usage = "taskman run [OPTIONS] -- <COMMAND> [ARGS]...")]
-#[command(after_help = "\
+#[command(after_help = format!("\
+{UNITS}
+
 Exit codes:
   the task's own; 128+n when signal n ended it; 124 when time ran out; 137 for memory and output limits;
   125 when taskman failed; 126 when the command cannot be executed; 127 when it does not exist
 
 Example:
-  taskman run --memory 64M --cpus 0.5 --timeout 10s --report out.json -- python3 -c 'print(6 * 7)'")]
+  taskman run --memory 64M --cpus 0.5 --timeout 10s --report out.json -- python3 -c 'print(6 * 7)'"))]
 pub struct Args {
     #[command(flatten)]
     limits: LimitFlags,
@@ -82,7 +84,7 @@ pub fn run(args: &Args) -> ExitCode {
     match execute(args) {
         Ok(code) => code,
         Err(error) => {
-            let _ = writeln!(std::io::stderr(), "taskman: error: {error}");
+            let _ = writeln!(std::io::stderr(), "taskman: error: {}", as_typed(&error.to_string()));
             ExitCode::from(error.downcast_ref::<StartError>().map_or(FAILURE, StartError::exit_code))
         }
     }
@@ -93,6 +95,7 @@ fn execute(args: &Args) -> Result<ExitCode, Box<dyn std::error::Error>> {
     // Opened first: a report that cannot be written is found out before anything runs.
     let report_file = args.report.as_deref().map(ReportFile::open).transpose()?;
     let stop_on = catch_stop_signals()?;
+    note_few_cpus(args, &spec);
     let launcher = Launcher::with_uids(args.uid_range)?;
     let task = launcher.start(spec)?;
     let (stdin, stdout, stderr) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
@@ -110,6 +113,14 @@ fn execute(args: &Args) -> Result<ExitCode, Box<dyn std::error::Error>> {
     show(args, &report, report_file, errors, &stop_on)?;
     let code = if report.containment.is_proven() { report.outcome.shell_code() } else { FAILURE };
     Ok(ExitCode::from(code))
+}
+
+/// More than there are cannot be had, and is no reason to refuse.
+fn note_few_cpus(args: &Args, spec: &TaskSpec) {
+    let there = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    if !args.quiet && spec.limits.cpus > there as f64 {
+        let _ = writeln!(std::io::stderr(), "taskman: --cpus {}: this host has {there}", spec.limits.cpus);
+    }
 }
 
 fn spec(args: &Args) -> Result<TaskSpec, SpecError> {

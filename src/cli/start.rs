@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use super::connection::{Connection, Failure, Patience, execute, print, tell};
 use super::follow::{Followed, INTERRUPTED, Interrupt, farewell};
-use super::limits::{LimitFlags, ShapeFlags, pairs};
+use super::limits::{LimitFlags, ShapeFlags, UNITS, pairs};
 use super::stream::{eprint, follower};
 use super::wait::until_ended;
 use super::{FAILURE, OutputFormat, input, json, summary, table};
@@ -30,7 +30,9 @@ Description:
   initiating the request. A limit that is not given is the profile's; nothing can be higher than it.
 
 {all-args}{after-help}",
-    after_help = "\
+    after_help = format!("\
+{UNITS}
+
 Exit codes with --follow:
   the task's own; 128+n when signal n ended it; 124 when time ran out; 137 for memory and output limits;
   130 after Ctrl-C, which does not stop the task
@@ -38,7 +40,7 @@ Exit codes of a task that was not started:
   125 when taskman failed; 126 when the command cannot be executed; 127 when it does not exist
 
 Example:
-  $ taskman start --user-id client001 -- ls /myFolder"
+  $ taskman start --user-id client001 -- ls /myFolder")
 )]
 pub struct Args {
     /// The command to execute, followed by any optional arguments, separated by spaces (e.g., ls /myFolder or sh -c

@@ -3,6 +3,7 @@
 use super::Profile;
 use crate::task::limits::Limits;
 use crate::task::spec::{BindRo, SpecError};
+use crate::task::units::exact_bytes;
 
 impl Profile {
     /// Whether every limit is at most the profile's own.
@@ -28,15 +29,19 @@ impl Profile {
         } = *asked;
         for (field, asked, most) in [
             ("memory", memory_bytes, most.memory_bytes),
-            ("pids", pids, most.pids),
             ("io_read_bps", io_read_bps, most.io_read_bps),
             ("io_write_bps", io_write_bps, most.io_write_bps),
             ("output_limit", output_bytes, most.output_bytes),
-            ("nofile", nofile, most.nofile),
             ("fsize", fsize_bytes, most.fsize_bytes),
             ("disk", disk_bytes, most.disk_bytes),
-            ("inodes", inodes, most.inodes),
         ] {
+            if asked > most {
+                return too_much(field, exact_bytes(asked), exact_bytes(most));
+            }
+        }
+        for (field, asked, most) in
+            [("pids", pids, most.pids), ("nofile", nofile, most.nofile), ("inodes", inodes, most.inodes)]
+        {
             if asked > most {
                 return too_much(field, asked.to_string(), most.to_string());
             }
@@ -104,6 +109,9 @@ mod tests {
             raise(&mut asked);
             assert_eq!(profile.admits("p", &asked).unwrap_err().field, field);
         }
+        let asked = Limits { memory_bytes: 2 << 30, ..Limits::default() };
+        let error = profile.admits("p", &asked).unwrap_err();
+        assert_eq!(error.to_string(), "memory: 2G is more than the 512M of profile \"p\"; ask for less");
         assert!(profile.admits("p", &Limits { cpus: f64::NAN, ..Limits::default() }).is_err());
     }
 

@@ -49,6 +49,8 @@ pub fn populate(plan: &Plan<'_>) -> Result<(), SysError> {
         ("group", format!("root:x:0:\ntask:x:{uid}:\nnogroup:x:65534:\n")),
         ("hosts", format!("127.0.0.1 localhost {hostname}\n::1 localhost {hostname}\n")),
         ("hostname", format!("{hostname}\n")),
+        // A repository that is bound belongs to another uid, and there is nobody inside to be protected from.
+        ("gitconfig", "[safe]\n\tdirectory = *\n".to_owned()),
         ("resolv.conf", "# no network, no name server\n".to_owned()),
         ("nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n".to_owned()),
     ] {

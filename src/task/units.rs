@@ -81,6 +81,16 @@ pub fn human_bytes(bytes: u64) -> String {
     format!("{value:.1}T")
 }
 
+/// The same to the byte, as [`bytes`] reads it back: `512M`, or `536870913`.
+pub fn exact_bytes(bytes: u64) -> String {
+    let units = ["T", "G", "M", "K"].into_iter().zip([40, 30, 20, 10]);
+    let fits = |shift: &u32| bytes > 0 && bytes.trailing_zeros() >= *shift;
+    units
+        .into_iter()
+        .find(|(_, shift)| fits(shift))
+        .map_or(bytes.to_string(), |(unit, shift)| format!("{}{unit}", bytes >> shift))
+}
+
 fn split(text: &str) -> (&str, &str) {
     text.split_at(text.find(|c: char| !c.is_ascii_digit() && !".+-".contains(c)).unwrap_or(text.len()))
 }
@@ -114,6 +124,9 @@ mod tests {
         assert_eq!(count("128"), Ok(128));
         assert_eq!(human_bytes(512 << 20), "512M");
         assert_eq!(human_bytes(3 << 29), "1.5G");
+        for (size, text) in [(0, "0"), (2 << 30, "2G"), (3 << 29, "1536M"), (1 << 20 | 1, "1048577"), (5 << 40, "5T")] {
+            assert_eq!(exact_bytes(size), text);
+        }
     }
 
     #[test]

@@ -15,9 +15,10 @@ const DEVICES: [&str; 9] =
     ["/dev", "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx", "/dev/pts"];
 
 /// What of `/etc` stands inside, beside the loader's and Java's files.
-const ETC: [&str; 12] = [
+const ETC: [&str; 13] = [
     "alternatives",
     "crypto-policies",
+    "gitconfig",
     "group",
     "hostname",
     "hosts",

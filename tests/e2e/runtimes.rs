@@ -109,6 +109,19 @@ fn perl_and_bash_run() {
 }
 
 #[test]
+fn git_reads_a_bound_repository_of_another() {
+    let dir = HostDir::new();
+    let make = "git init -q -b main .; git -c user.email=a@b -c user.name=A commit -q --allow-empty -m first";
+    host_text(&["sh", "-c", &format!("cd {} && {make}", dir.path("").display())]);
+    // Where every distribution's git looks; one that was built by hand looks below its own prefix.
+    let system = "GIT_CONFIG_SYSTEM=/etc/gitconfig";
+    let ended = Run::command(&["git", "-C", "/repo", "log", "--format=%s"])
+        .with(&["--bind-ro", &dir.bound_at("/repo"), "--env", system])
+        .end();
+    assert_eq!((ended.status.code(), ended.text().as_str()), (Some(0), "first\n"), "{ended:?}");
+}
+
+#[test]
 fn git_makes_a_repository() {
     let script = "git init -q -b main r; cd r; git config user.email a@b; git config user.name A; echo x > f; git add f; \
         git commit -q -m first; git clone -q . ../c; git -C ../c log --format=%s; git -C ../c status --porcelain";
