@@ -9,7 +9,7 @@ use nix::sys::resource::{Resource, getrlimit};
 use nix::unistd::{AccessFlags, access};
 
 use super::Options;
-use crate::cgroup::{Controller, Devices, Layout, LayoutError, device};
+use crate::cgroup::{Controller, Devices, Hierarchy, Layout, LayoutError, device};
 use crate::error::SysError;
 use crate::place::UidRange;
 use crate::sys::{file, probe};
@@ -58,8 +58,8 @@ pub struct Facts {
     pub seccomp_actions: Option<String>,
     /// The control groups.
     pub layout: Result<Layout, LayoutError>,
-    /// Group directories that cannot be written, with the reason.
-    pub unwritable: Vec<(PathBuf, Errno)>,
+    /// Group directories in which no group can be made.
+    pub unwritable: Vec<Unwritable>,
     /// Disks behind the paths.
     pub devices: Result<Devices, SysError>,
     /// Most open files that a process here can have.
@@ -158,14 +158,28 @@ fn namespace(name: &'static str) -> (&'static str, bool, Option<u64>) {
     (name, exists, sysctl(&format!("user.max_{name}_namespaces")).and_then(|max| max.parse().ok()))
 }
 
-/// Group directories of the layout in which no group can be made.
-pub(super) fn unwritable(layout: &Layout) -> Vec<(PathBuf, Errno)> {
+/// A group directory in which no group can be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unwritable {
+    /// The directory.
+    pub dir: PathBuf,
+    /// Where its hierarchy is mounted.
+    pub mount: PathBuf,
+    /// Why.
+    pub errno: Errno,
+}
+
+/// Those of the layout.
+pub(super) fn unwritable(layout: &Layout) -> Vec<Unwritable> {
     let carried = Controller::ALL.into_iter().filter_map(|controller| layout.hierarchy(controller));
-    let mut dirs: Vec<&PathBuf> = carried.chain([layout.base()]).map(|hierarchy| &hierarchy.dir).collect();
-    dirs.sort();
-    dirs.dedup();
-    let refused = |dir: &PathBuf| Some((dir.clone(), access(dir, AccessFlags::W_OK).err()?));
-    dirs.into_iter().filter_map(refused).collect()
+    let mut hierarchies: Vec<_> = carried.chain([layout.base()]).collect();
+    hierarchies.sort_by_key(|hierarchy| &hierarchy.dir);
+    hierarchies.dedup_by_key(|hierarchy| &hierarchy.dir);
+    let refused = |hierarchy: &Hierarchy| {
+        let errno = access(&hierarchy.dir, AccessFlags::W_OK).err()?;
+        Some(Unwritable { dir: hierarchy.dir.clone(), mount: hierarchy.mount.0.clone(), errno })
+    };
+    hierarchies.into_iter().filter_map(refused).collect()
 }
 
 /// Processes with a uid of the range that run in no task's group.

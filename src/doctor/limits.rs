@@ -1,10 +1,8 @@
 //! Whether each limit can be enforced here, controller by controller.
 
-use std::path::PathBuf;
-
 use nix::errno::Errno;
 
-use super::facts::Facts;
+use super::facts::{Facts, Unwritable};
 use super::{Finding, container};
 use crate::cgroup::{Controller, Devices, Kind, Layout, LayoutError};
 use crate::error::SysError;
@@ -43,15 +41,20 @@ pub(super) fn no_layout(error: &LayoutError, in_container: bool) -> Finding {
     Finding::ok("cgroups", seen, "without a control group nothing of a task can be limited or proven gone").missing(fix)
 }
 
-pub(super) fn writable(unwritable: &[(PathBuf, Errno)], in_container: bool) -> Finding {
+pub(super) fn writable(unwritable: &[Unwritable], in_container: bool) -> Finding {
     let why = "each task gets a group of its own below these directories";
     if unwritable.is_empty() {
         return Finding::ok("cgroup access", "groups can be made", why);
     }
-    let refused: Vec<_> = unwritable.iter().map(|(dir, errno)| format!("{} ({errno:?})", dir.display())).collect();
-    let fix = match in_container {
-        true => container::CGROUPS,
-        false => "run as root, or: mount -o remount,rw /sys/fs/cgroup",
+    let words = |one: &Unwritable| format!("{} ({:?})", one.dir.display(), one.errno);
+    let refused: Vec<_> = unwritable.iter().map(words).collect();
+    // Each hierarchy of version 1 is a mount of its own, and the one above them all is none of them.
+    let read_only = unwritable.iter().filter(|one| one.errno == Errno::EROFS);
+    let remounts: Vec<_> = read_only.map(|one| format!("mount -o remount,rw {}", one.mount.display())).collect();
+    let fix = match (in_container, remounts.as_slice()) {
+        (true, _) => container::CGROUPS.to_owned(),
+        (false, []) => "run as root".to_owned(),
+        (false, remounts) => remounts.join(" && "),
     };
     Finding::ok("cgroup access", format!("not writable: {}", refused.join(", ")), why).missing(fix)
 }

@@ -1,11 +1,11 @@
 //! Judgements over made-up hosts, and the examination of this one.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use nix::errno::Errno;
 
-use super::facts::{Identity, NAMESPACES, Surroundings};
+use super::facts::{Identity, NAMESPACES, Surroundings, Unwritable};
 use super::*;
 use crate::cgroup::device;
 use crate::cgroup::{Controller, Device, Devices};
@@ -80,6 +80,11 @@ fn reduced(name: &str, change: impl FnOnce(&mut Facts)) -> Finding {
     ill.remove(0)
 }
 
+fn read_only_memory() -> Unwritable {
+    let mount = Path::new("/sys/fs/cgroup/memory");
+    Unwritable { dir: mount.join("x"), mount: mount.to_owned(), errno: Errno::EROFS }
+}
+
 #[test]
 fn a_healthy_host_has_nothing_to_say_and_every_point_is_argued() {
     let (ill, starts) = ill(|_| ());
@@ -129,8 +134,12 @@ fn each_limit_that_cannot_be_enforced_blocks() {
     }
     let no_groups = blocked("cgroups", |f| f.layout = Layout::parse("", ""));
     assert!(no_groups.fix.starts_with("mount ") && no_groups.seen.contains("no cgroup2"), "{no_groups:?}");
-    let read_only = |f: &mut Facts| f.unwritable = vec![(PathBuf::from("/sys/fs/cgroup"), Errno::EROFS)];
-    assert!(blocked("cgroup access", read_only).seen.contains("/sys/fs/cgroup (EROFS)"));
+    let read_only = |f: &mut Facts| f.unwritable = vec![read_only_memory()];
+    let finding = blocked("cgroup access", read_only);
+    assert!(finding.seen.contains("/sys/fs/cgroup/memory/x (EROFS)"), "{finding:?}");
+    assert_eq!(finding.fix, "mount -o remount,rw /sys/fs/cgroup/memory");
+    let not_root = |f: &mut Facts| f.unwritable = vec![Unwritable { errno: Errno::EACCES, ..read_only_memory() }];
+    assert_eq!(blocked("cgroup access", not_root).fix, "run as root");
     assert!(blocked("limit nofile", |f| f.nofile_hard = 1000).seen.contains("1024 asked, hard limit 1000"));
     let far = Devices { unenforceable: vec!["/usr is on nfs4".into()], ..Devices::default() };
     assert_eq!(blocked("limit io", |f| f.devices = Ok(far)).seen, "/usr is on nfs4");
@@ -288,7 +297,7 @@ fn a_container_is_told_the_option_that_gives_what_is_missing() {
         f.refused_calls = vec![("pivot_root", Errno::EPERM)];
         f.identity.effective_capabilities &= !(1 << 21);
     });
-    let read_only = |f: &mut Facts| f.unwritable = vec![(PathBuf::from("/sys/fs/cgroup"), Errno::EROFS)];
+    let read_only = |f: &mut Facts| f.unwritable = vec![read_only_memory()];
     for finding in [
         blocked_inside("cgroup access", read_only),
         blocked_inside("cgroups", |f| f.layout = Layout::parse("", "")),
@@ -316,10 +325,14 @@ fn a_container_is_told_the_option_that_gives_what_is_missing() {
 fn what_the_auditor_lacks_is_said_and_takes_no_task() {
     let blind = |f: &mut Facts| f.identity.effective_capabilities &= !(1 << AUDITOR_CAPABILITY.1);
     let finding = reduced("auditor", blind);
-    assert!(finding.seen.contains("CAP_SYS_PTRACE") && finding.fix.contains("--cap-add=SYS_PTRACE"), "{finding:?}");
+    assert!(
+        finding.seen.contains("CAP_SYS_PTRACE") && finding.fix == "run as root, with all that root has",
+        "{finding:?}"
+    );
     let (ill, starts) = contained(blind);
     let finding = ill.iter().find(|f| f.name == "auditor").unwrap();
     assert!(starts && finding.seen.contains("pid namespace") && finding.seen.contains("CAP_SYS_PTRACE"), "{finding:?}");
+    assert!(finding.fix.contains("--cap-add=SYS_PTRACE"), "{finding:?}");
 }
 
 #[test]

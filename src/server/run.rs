@@ -57,6 +57,10 @@ fn run(args: &Args, manager: Option<Manager>) -> Result<u8, Box<dyn Error>> {
     if !nix::unistd::geteuid().is_root() {
         return Err(StartError::Host(vec![doctor::NOT_ROOT.to_owned()]).into());
     }
+    if args.state_dir.as_ref().is_some_and(|given| given.is_relative()) {
+        let at = format!("the state directory is {}", config.state_dir.display());
+        log::line(Level::Notice, "taskman-server", &at);
+    }
     names::use_builtin_lookups().on("configure", "name lookups")?;
     check_uid(&config)?;
     if let Some(less) = config.fit(split::raise_open_files()?)? {

@@ -2,12 +2,14 @@
 
 use std::fs;
 use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use serde_json::Value;
 
+use crate::support::server::TASKMAN_SERVER;
 use crate::support::supervisor::{Stopped, nonce, send};
 use crate::support::{GUARD, HostDir, Server, Started, pace, wait_until};
 
@@ -106,6 +108,11 @@ fn a_second_server_on_the_same_state_is_refused_and_the_first_undisturbed() {
     let second = |server: &Server| Started::spawn(server.command_line(), HostDir::new(), GUARD).end();
     second(&server).assert_refused(1, &["another taskman-server runs on this state directory", "--state-dir"]);
     assert_eq!(server.status(&task)["status"], "JOB_STATUS_STARTED");
+    // A path from here is taken, and it is said where it leads.
+    let mut from_here = Command::new(TASKMAN_SERVER);
+    from_here.args(["--dev", "--state-dir", "state"]).current_dir(server.state().parent().unwrap());
+    let named = format!("the state directory is {}", server.state().display());
+    Started::spawn(from_here, HostDir::new(), GUARD).end().assert_refused(1, &["another taskman-server", &named]);
     // Also while only the network-facing half of a killed pair is there: stopped, it has not noticed.
     let half = server.half();
     let stopped = Stopped::new(half);
