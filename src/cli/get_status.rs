@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use super::connection::{Connection, execute, print};
 use super::{OutputFormat, json, table};
-use crate::task::id::TaskId;
+use crate::task::id::TaskName;
 
 #[derive(clap::Args)]
 #[command(
@@ -24,16 +24,17 @@ Example:
   $ taskman get-status a7da14c7-b47a-4535-a263-5bb26e503002 --user-id client001"
 )]
 pub struct Args {
-    /// The UUID of the task to query (e.g., a7da14c7-b47a-4535-a263-5bb26e503002)
+    /// The task: its id (UUID), or the beginning of it
     #[arg(value_name = "task-id")]
-    task: TaskId,
+    task: TaskName,
     #[command(flatten)]
     connection: Connection,
 }
 
 pub fn run(args: &Args) -> ExitCode {
     execute(async {
-        let status = args.connection.open().await?.get_status(args.task).await?;
+        let client = args.connection.open().await?;
+        let status = client.get_status(client.find(&args.task).await?).await?;
         print(&match args.connection.output {
             OutputFormat::Table => format!("{}\n{}", table::status(&status), table::account(&status)),
             OutputFormat::Json => json::line(&json::Task::from(&status)),

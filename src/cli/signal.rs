@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use super::connection::{Connection, execute, print};
 use super::{OutputFormat, json};
-use crate::task::id::TaskId;
+use crate::task::id::TaskName;
 
 #[derive(clap::Args)]
 #[command(
@@ -23,9 +23,9 @@ Example:
   $ taskman signal a7da14c7-b47a-4535-a263-5bb26e503002 SIGUSR1 --user-id client001"
 )]
 pub struct Args {
-    /// The unique identifier (UUID) of the task
+    /// The task: its id (UUID), or the beginning of it
     #[arg(value_name = "task-id")]
-    task: TaskId,
+    task: TaskName,
     /// A name (SIGUSR1, USR1) or a number
     #[arg(value_name = "signal")]
     signal: String,
@@ -35,10 +35,12 @@ pub struct Args {
 
 pub fn run(args: &Args) -> ExitCode {
     execute(async {
-        args.connection.open().await?.signal(args.task, &args.signal).await?;
+        let client = args.connection.open().await?;
+        let task = client.find(&args.task).await?;
+        client.signal(task, &args.signal).await?;
         print(&match args.connection.output {
-            OutputFormat::Table => format!("Task {} was sent {}.\n", args.task, args.signal),
-            OutputFormat::Json => json::line(&json::Signalled { task_id: args.task.to_string(), signal: &args.signal }),
+            OutputFormat::Table => format!("Task {} was sent {}.\n", task, args.signal),
+            OutputFormat::Json => json::line(&json::Signalled { task_id: task.to_string(), signal: &args.signal }),
         })?;
         Ok(ExitCode::SUCCESS)
     })

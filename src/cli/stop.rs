@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::connection::{Connection, execute, print};
 use super::{OutputFormat, json};
 use crate::client::{JobStatus, one_line};
-use crate::task::id::TaskId;
+use crate::task::id::TaskName;
 use crate::task::units;
 
 #[derive(clap::Args)]
@@ -27,9 +27,9 @@ Example:
   $ taskman stop a7da14c7-b47a-4535-a263-5bb26e503002 --user-id client001"
 )]
 pub struct Args {
-    /// The unique identifier (UUID) of the task to stop
+    /// The task: its id (UUID), or the beginning of it
     #[arg(value_name = "task-id")]
-    task: TaskId,
+    task: TaskName,
     /// Time between SIGTERM and the kill of everything; 0 kills at once [default: the server's, 10s unless configured]
     #[arg(long, value_name = "TIME", value_parser = units::grace)]
     grace: Option<Duration>,
@@ -40,14 +40,15 @@ pub struct Args {
 pub fn run(args: &Args) -> ExitCode {
     execute(async {
         let client = args.connection.open().await?;
-        let before = client.get_status(args.task).await?;
-        client.stop(args.task, args.grace).await?;
+        let task = client.find(&args.task).await?;
+        let before = client.get_status(task).await?;
+        client.stop(task, args.grace).await?;
         print(&match args.connection.output {
             OutputFormat::Table if before.status() != JobStatus::Started => {
-                format!("Task {} had ended: {}.\n", args.task, one_line(&before.detail))
+                format!("Task {} had ended: {}.\n", task, one_line(&before.detail))
             }
-            OutputFormat::Table => format!("Task {} stop request received.\n", args.task),
-            OutputFormat::Json => json::line(&json::Stopping { task_id: args.task.to_string() }),
+            OutputFormat::Table => format!("Task {} stop request received.\n", task),
+            OutputFormat::Json => json::line(&json::Stopping { task_id: task.to_string() }),
         })?;
         Ok(ExitCode::SUCCESS)
     })

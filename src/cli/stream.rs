@@ -8,7 +8,7 @@ use super::follow::{Followed, Follower, INTERRUPTED, Interrupt, farewell};
 use super::sink::Sink;
 use super::{OutputFormat, json};
 use crate::client::{Begin, Client, OutputRequest, OutputSource};
-use crate::task::id::TaskId;
+use crate::task::id::{TaskId, TaskName};
 use crate::task::units;
 
 #[derive(clap::Args)]
@@ -30,9 +30,9 @@ Example:
   $ taskman stream a7da14c7-b47a-4535-a263-5bb26e503002 --user-id client001"
 )]
 pub struct Args {
-    /// The unique identifier (UUID) of the task from which to stream output
+    /// The task: its id (UUID), or the beginning of it
     #[arg(value_name = "task-id")]
-    task: TaskId,
+    task: TaskName,
     /// Begin at this byte
     #[arg(long, value_name = "N", conflicts_with = "tail")]
     offset: Option<u64>,
@@ -62,16 +62,19 @@ pub fn run(args: &Args) -> ExitCode {
 
 async fn stream(args: &Args) -> Result<ExitCode, Failure> {
     let mut interrupt = Interrupt::catch()?;
-    let request = request(args);
-    let connected = async { follower(&args.connection.open().await?, request).await };
-    let mut follower = tokio::select! {
+    let connected = async {
+        let client = args.connection.open().await?;
+        let request = request(args, client.find(&args.task).await?);
+        Ok::<_, Failure>((follower(&client, request).await?, request))
+    };
+    let (mut follower, request) = tokio::select! {
         () = interrupt.pressed() => return Ok(ExitCode::from(INTERRUPTED)),
         follower = connected => follower?,
     };
     match follower.follow(&mut interrupt).await? {
         Followed::Ended(end) => {
             if args.connection.output == OutputFormat::Json {
-                let (task_id, omitted_bytes) = (args.task.to_string(), follower.omitted);
+                let (task_id, omitted_bytes) = (request.task.to_string(), follower.omitted);
                 let streamed = json::Streamed { task_id, omitted_bytes, end: json::stream_end(end) };
                 eprint(&json::line(&streamed));
             }
@@ -85,9 +88,9 @@ async fn stream(args: &Args) -> Result<ExitCode, Failure> {
     }
 }
 
-fn request(args: &Args) -> OutputRequest {
+fn request(args: &Args, task: TaskId) -> OutputRequest {
     OutputRequest {
-        task: args.task,
+        task,
         begin: args.tail.map_or(Begin::Offset(args.offset.unwrap_or(0)), Begin::Tail),
         follow: !args.no_follow,
         source: match (args.stdout, args.stderr) {

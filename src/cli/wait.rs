@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::connection::{Connection, Failure, Patience, execute, print, tell};
 use super::{OutputFormat, json, summary, table};
 use crate::client::{Client, TaskStatusResponse, shell_code};
-use crate::task::id::TaskId;
+use crate::task::id::{TaskId, TaskName};
 use crate::task::units;
 
 /// As timeout(1): the time was over.
@@ -33,9 +33,9 @@ Example:
   $ taskman wait a7da14c7-b47a-4535-a263-5bb26e503002 --user-id client001 --timeout 5m"
 )]
 pub struct Args {
-    /// The unique identifier (UUID) of the task to wait for
+    /// The task: its id (UUID), or the beginning of it
     #[arg(value_name = "task-id")]
-    task: TaskId,
+    task: TaskName,
     /// Give up after this time; the task goes on [default: wait without end]
     #[arg(long, value_name = "TIME", value_parser = units::grace)]
     timeout: Option<Duration>,
@@ -46,7 +46,8 @@ pub struct Args {
 pub fn run(args: &Args) -> ExitCode {
     execute(async {
         let client = args.connection.open().await?;
-        let status = until_ended(&client, args.task, args.timeout).await?;
+        let task = client.find(&args.task).await?;
+        let status = until_ended(&client, task, args.timeout).await?;
         print(&match args.connection.output {
             OutputFormat::Table => table::status(&status),
             OutputFormat::Json => json::line(&json::Task::from(&status)),
@@ -58,7 +59,7 @@ pub fn run(args: &Args) -> ExitCode {
             Some(code) => ExitCode::from(code),
             None => {
                 let waited = args.timeout.unwrap_or_default();
-                tell(&format!("task {} still runs after {}", args.task, humantime::format_duration(waited)));
+                tell(&format!("task {} still runs after {}", task, humantime::format_duration(waited)));
                 ExitCode::from(TIMED_OUT)
             }
         })

@@ -51,7 +51,7 @@ pub use status::{outcome, shell_code};
 use crate::proto::task_manager::containment_client::ContainmentClient;
 use crate::proto::task_manager::task_manager_client::TaskManagerClient;
 use crate::proto::task_manager::{SignalTaskRequest, StopTaskRequest, TaskStatusRequest, WaitTaskRequest};
-use crate::task::id::TaskId;
+use crate::task::id::{TaskId, TaskName};
 
 /// A request that is answered at once is given up after this.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -80,11 +80,7 @@ impl Client {
     /// With a `client_token` the request may be repeated after a [lost connection](ClientError::Lost): it starts one task.
     pub async fn start(&self, request: StartTaskRequest) -> Result<TaskId, ClientError> {
         let answer = self.tasks.clone().start_task(within(request, DEADLINE)).await?.into_inner();
-        answer.task_id.parse().map_err(|_| ClientError::Status {
-            code: Code::Internal,
-            message: format!("the server answered with {:?}, which is no task id", answer.task_id),
-            exit_code: None,
-        })
+        id(&answer.task_id)
     }
 
     /// Asks a task to end: SIGTERM, and a kill of everything after `grace`, or the server's own if none is given; with one of
@@ -93,6 +89,18 @@ impl Client {
         let request = StopTaskRequest { task_id: task.to_string(), grace: grace.map(proto_duration) };
         self.tasks.clone().stop_task(within(request, DEADLINE)).await?;
         Ok(())
+    }
+
+    /// The id of a task that is named by its beginning.
+    pub async fn find(&self, name: &TaskName) -> Result<TaskId, ClientError> {
+        match name {
+            TaskName::Id(id) => Ok(*id),
+            TaskName::Prefix(prefix) => {
+                let request = TaskStatusRequest { task_id: prefix.clone() };
+                let answer = self.tasks.clone().get_task_status(within(request, DEADLINE)).await?.into_inner();
+                id(&answer.task_id)
+            }
+        }
     }
 
     /// A task as it is now.
@@ -127,6 +135,15 @@ impl Client {
         self.tasks.clone().signal_task(within(request, DEADLINE)).await?;
         Ok(())
     }
+}
+
+/// An id that a server has given.
+fn id(text: &str) -> Result<TaskId, ClientError> {
+    text.parse().map_err(|_| ClientError::Status {
+        code: Code::Internal,
+        message: format!("the server answered with {text:?}, which is no task id"),
+        exit_code: None,
+    })
 }
 
 fn within<T>(message: T, deadline: Duration) -> Request<T> {

@@ -2,6 +2,7 @@
 //!
 //! A check has a value read from the kernel, or it is unproven; nothing here asserts what it did not read.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
 use nix::errno::Errno;
@@ -262,7 +263,7 @@ pub fn outcome(task: &Task, ended: &Ended) -> Outcome {
     } else {
         (None, Some(libc::WTERMSIG(status)))
     };
-    let by_client = signal_number.is_some() && task.sent == signal_number;
+    let by_client = signal_number == Some(task.sent.load(Ordering::Relaxed));
     let whose = if by_client { "that a client sent" } else { "of its own doing" };
     let (reason, mut detail) = match &task.ending {
         Some(ending) => (ending.reason, ending.detail.clone()),

@@ -1,6 +1,7 @@
 //! A task between its creation and the execution of its command: what its child tells, read without blocking.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::AtomicI32;
 use std::time::{Duration, Instant, SystemTime};
 
 use nix::errno::Errno;
@@ -174,7 +175,7 @@ impl Starting {
             ending,
             main,
             payload,
-            sent: None,
+            sent: AtomicI32::new(0),
             overshoot,
         })
     }

@@ -1,6 +1,7 @@
 //! A running task, as its starter holds it. Dropped without [`Task::wait`], it is killed and removed.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use nix::sys::signalfd::SignalFd;
@@ -35,8 +36,8 @@ pub struct Task {
     pub(super) main: Option<i32>,
     /// The payload's pid on the host.
     pub(super) payload: i32,
-    /// The last signal that a client sent.
-    pub(super) sent: Option<i32>,
+    /// The last signal that a client sent; zero before the first.
+    pub(super) sent: AtomicI32,
     /// How far a limit of time was exceeded when that was noticed.
     pub(super) overshoot: Duration,
 }
@@ -106,9 +107,9 @@ impl Task {
     }
 
     /// Sends a signal to the payload's main process, through sandbox-init.
-    pub fn signal(&mut self, number: i32) -> Result<(), SysError> {
+    pub fn signal(&self, number: i32) -> Result<(), SysError> {
         self.forward(number)?;
-        self.sent = Some(number);
+        self.sent.store(number, Ordering::Relaxed);
         Ok(())
     }
 

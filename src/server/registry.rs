@@ -15,8 +15,9 @@ use super::slots::Slots;
 use crate::config::Config;
 use crate::output::{Log, Outputs, Source};
 use crate::store::Store;
-use crate::task::id::TaskId;
+use crate::task::id::{TaskId, TaskName};
 use crate::task::record::Record;
+use crate::task::spec::SpecError;
 
 /// How far a live task has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -217,11 +218,29 @@ impl Registry {
         }
     }
 
-    /// The task of this id, if the caller may do `verb` to it; otherwise the answer is that of an unknown id.
-    pub async fn find_for(&self, caller: &Caller, verb: Verb, id: &str) -> Result<Found, ApiError> {
-        let found = self.find(id.parse()?).await?;
+    /// The task of this name, if the caller may do `verb` to it; otherwise the answer is that of an unknown id.
+    pub async fn find_for(&self, caller: &Caller, verb: Verb, name: &str) -> Result<Found, ApiError> {
+        let id = match name.parse()? {
+            TaskName::Id(id) => id,
+            TaskName::Prefix(prefix) => self.resolve(caller, verb, &prefix).await?,
+        };
+        let found = self.find(id).await?;
         caller.may(verb, found.owner())?;
         Ok(found)
+    }
+
+    /// The one task that the caller may see whose id begins so.
+    async fn resolve(&self, caller: &Caller, verb: Verb, prefix: &str) -> Result<TaskId, ApiError> {
+        // Of tasks that are not theirs nobody learns by guessing.
+        let owner = if caller.may(verb, "").is_ok() { None } else { Some(caller.name.as_str()) };
+        match *self.store.beginning_with(prefix, owner).await? {
+            [] => Err(ApiError::NotFound),
+            [id] => Ok(id),
+            _ => {
+                Err(SpecError::new("task_id", format!("{prefix:?} is the beginning of several; write more of it"))
+                    .into())
+            }
+        }
     }
 
     /// Waits until nobody else is starting a task with this token, and claims it.

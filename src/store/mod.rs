@@ -97,6 +97,12 @@ impl Store {
         self.sound(found).await
     }
 
+    /// Tasks whose ids begin with this, of `owner` or of anybody: at most two, which is one too many.
+    pub async fn beginning_with(&self, prefix: &str, owner: Option<&str>) -> Result<Vec<TaskId>, StoreError> {
+        let (prefix, owner) = (prefix.to_owned(), owner.map(str::to_owned));
+        self.workers.read(move |database| query::beginning_with(database, &prefix, owner.as_deref())).await
+    }
+
     /// The task that `owner` started with `token`.
     pub async fn find_token(&self, owner: &str, token: &str) -> Result<Option<Record>, StoreError> {
         let (owner, token) = (owner.to_owned(), token.to_owned());

@@ -72,6 +72,20 @@ impl FromStr for Cursor {
     }
 }
 
+/// At most two ids that begin with `prefix`, which is of letters that ids are made of.
+pub(super) fn beginning_with(
+    database: &Connection,
+    prefix: &str,
+    owner: Option<&str>,
+) -> Result<Vec<TaskId>, StoreError> {
+    // No id has a letter beyond f, so this is the index's own order.
+    let sql = "SELECT id FROM tasks WHERE id >= ?1 AND id < ?1 || 'g' AND (?2 IS NULL OR owner = ?2) LIMIT 2";
+    let mut statement = database.prepare_cached(sql)?;
+    let ids = statement.query_map((prefix, owner), |row| row.get::<_, String>(0))?;
+    // A damaged id names no task.
+    ids.filter_map(|id| id.map(|id| id.parse().ok()).transpose()).collect::<Result<_, _>>().map_err(Into::into)
+}
+
 /// A page, and the rows of it that are damaged.
 pub(super) fn list(database: &Connection, query: &Query) -> Result<(Page, Vec<Read>), StoreError> {
     let limit = query.limit.clamp(1, LARGEST_PAGE);

@@ -64,6 +64,23 @@ pub(super) fn end(status: Status, ended_at: UnixMillis, stored: u64) -> End {
     End { outcome, ended_at, usage: Usage::default(), containment, output }
 }
 
+#[test]
+fn ids_are_found_by_their_beginning() {
+    let dir = TempDir::new().unwrap();
+    let store = open(&file(&dir));
+    let ids = [
+        "aaaa0000-0000-4000-8000-000000000000",
+        "aaaaf000-0000-4000-8000-000000000000",
+        "aaab0000-0000-4000-8000-000000000000",
+    ];
+    for (id, owner) in ids.iter().zip(["ann", "bob", "ann"]) {
+        run(store.insert(Record { id: id.parse().unwrap(), ..record(owner, 1) })).unwrap();
+    }
+    let found = |prefix: &str, owner| run(store.beginning_with(prefix, owner)).unwrap().len();
+    assert_eq!([found("aaaa", Some("ann")), found("aaaa", Some("bob")), found("aaaa", Some("eve"))], [1, 1, 0]);
+    assert_eq!([found("aaaa", None), found("aaaaf", None), found("aaac", None), found(ids[2], None)], [2, 1, 0, 1]);
+}
+
 /// Whoever copies the file when the server has ended has it all.
 #[test]
 fn a_closed_store_is_one_file() {

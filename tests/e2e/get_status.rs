@@ -60,6 +60,25 @@ fn a_running_task_has_no_end_and_an_ended_one_says_exactly_how() {
 }
 
 #[test]
+fn the_beginning_of_an_id_names_a_task() {
+    let server = Server::start();
+    let task = server.task(&["--", "echo", "hello"]);
+    server.ended(&task);
+    let (short, upper) = (&task[..8], task[..13].to_uppercase());
+    assert_eq!(server.text("client001", &["stream", short]), "hello\n");
+    for verb in [&["get-status", &*upper][..], &["stop", short], &["wait", short]] {
+        assert!(server.text("client001", verb).contains(&task), "{verb:?}");
+    }
+    assert!(server.text("admin", &["get-status", short]).contains(&task), "an administrator sees everyone's");
+    // Of another's it says no more than of an id that never was.
+    let other = server.task_of("admin", &["--", "true"]);
+    let unknown = if other.starts_with("0000") { "1111" } else { "0000" };
+    for prefix in [&other[..8], unknown] {
+        server.taskman("client001", &["get-status", prefix]).assert_refused(125, &["taskman: error: task not found"]);
+    }
+}
+
+#[test]
 fn the_task_of_another_is_not_found_with_the_same_words_as_one_that_never_was() {
     let server = Server::start();
     let task = server.task_of("admin", &["--", "true"]);

@@ -212,9 +212,9 @@ impl Live {
     }
 
     /// Sends a signal to its main process.
-    pub fn signal(&mut self, number: i32) -> Result<(), SysError> {
+    pub fn signal(&self, number: i32) -> Result<(), SysError> {
         let gone = || SysError::new("signal", format!("task {}", self.id), Errno::ESRCH);
-        match &mut self.stage {
+        match &self.stage {
             Stage::Running(_) if !(1..=64).contains(&number) => {
                 Err(SysError::new("signal", format!("{number} to task {}", self.id), Errno::EINVAL))
             }

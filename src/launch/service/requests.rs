@@ -136,11 +136,11 @@ impl Service<'_> {
         true
     }
 
-    fn signal(&mut self, task: TaskId, number: i32) -> Result<(), SysError> {
+    fn signal(&self, task: TaskId, number: i32) -> Result<(), SysError> {
         let no = |errno, hint| Err(SysError::new("signal", format!("task {task}"), errno).hint(hint));
-        let live = self.ids.get(&task).and_then(|serial| self.live.get_mut(serial));
+        let live = self.ids.get(&task).and_then(|serial| self.live.get(serial));
         let waits = self.waiting.iter().any(|request| request.task == task);
-        if waits || live.as_ref().is_some_and(|live| live.starting_for().is_some() || live.instead.is_some()) {
+        if waits || live.is_some_and(|live| live.starting_for().is_some() || live.instead.is_some()) {
             return no(Errno::EALREADY, "it is being started; try again");
         }
         live.map_or_else(|| no(Errno::ESRCH, "it has ended"), |live| live.signal(number))
