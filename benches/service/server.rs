@@ -15,6 +15,7 @@ const CONFIG: &str = r#"
 [connections]
 total = 8192
 per_address = 4096
+per_user = 4096
 [quota]
 running = 20000
 running_per_user = 20000

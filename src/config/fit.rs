@@ -34,8 +34,9 @@ impl Config {
         self.warm.slots = self.warm.slots.min(slots);
         let left = room - (self.quota.starting + self.warm.slots) as u64 * START_IN_LAUNCHER;
         let tasks = number((left / TASK_IN_LAUNCHER).min(room / 4 * 3 / TASK_IN_SERVER)).min(self.quota.running);
-        let connections = usize::try_from(room - tasks as u64 * TASK_IN_SERVER).unwrap_or(usize::MAX);
-        let connections = connections.min(self.connections.total);
+        let sockets = number(room - tasks as u64 * TASK_IN_SERVER);
+        self.connections.handshakes = self.connections.handshakes.min(sockets / 4);
+        let connections = (sockets - self.connections.handshakes).min(self.connections.total);
         if (tasks, connections) == (self.quota.running, self.connections.total) {
             return Ok(None);
         }
@@ -61,10 +62,11 @@ mod tests {
             config.quota.running = 20_000;
             let said = config.fit(open_files).unwrap();
             let (tasks, connections) = (config.quota.running as u64, config.connections.total as u64);
-            assert!(tasks >= 1 && connections >= 16, "{said:?}");
+            let handshakes = config.connections.handshakes as u64;
+            assert!(tasks >= 1 && connections >= 16 && handshakes >= 4, "{said:?}");
             let beside = (config.quota.starting + config.warm.slots) as u64;
             assert!(beside > 0 && OWN + beside * START_IN_LAUNCHER + tasks * TASK_IN_LAUNCHER <= open_files);
-            assert!(OWN + tasks * TASK_IN_SERVER + connections <= open_files);
+            assert!(OWN + tasks * TASK_IN_SERVER + connections + handshakes <= open_files);
             assert!(open_files < 20_000 || tasks >= 5000, "{said:?}");
             assert!(said.is_none_or(|said| said.contains(&format!("{tasks} tasks and {connections} connections"))));
         }

@@ -67,6 +67,7 @@ pub struct Tls {
 pub struct Connections {
     pub total: usize,
     pub per_address: usize,
+    pub per_user: usize,
     pub handshakes: usize,
     pub streams: u32,
     pub message_bytes: usize,

@@ -85,6 +85,7 @@ fn connections(section: &Section<'_>) -> Result<Connections, ConfigError> {
     Ok(Connections {
         total: section.number("total", 1, 1 << 20)?,
         per_address: section.number("per_address", 1, 1 << 20)?,
+        per_user: section.number("per_user", 1, 1 << 20)?,
         handshakes: section.number("handshakes", 1, 1 << 16)?,
         streams: section.number("streams", 1, 1 << 20)?,
         message_bytes: section.bytes_of("message_bytes", 4 << 10, 64 << 20)?,

@@ -1,8 +1,7 @@
 //! From a listening socket to authenticated connections, with limits on everything that a stranger can take.
 //!
-//! A stranger holds at most: one of `connections.total` sockets, of which `per_address` from one address, for at most the
-//! handshake timeout. A turn among the `handshakes` at once is taken only by those who have sent a whole ClientHello, and an
-//! eighth of them by those of one address: whoever stalls after it keeps the turn until its time is over.
+//! A stranger holds one of `connections.handshakes` sockets, for at most the handshake timeout, and until others need it more
+//! ([`Strangers`]). Whoever has shown a certificate holds one of `connections.total`, of which so many are one address's and one user's.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,7 +15,7 @@ use std::time::Duration;
 use rustls::server::Acceptor;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
@@ -24,6 +23,7 @@ use tonic::transport::server::Connected;
 
 use super::live::Registration;
 use super::peer::Peer;
+use super::strangers::{Stranger, Strangers};
 use super::tls::{ALPN, Tls};
 use crate::config;
 
@@ -34,8 +34,8 @@ const NO_APPLICATION_PROTOCOL: [u8; 7] = [21, 3, 3, 0, 2, 2, 120];
 /// What a connection keeps of what its socket does not take: a frame of the size that our own client asks for, with the heads around it. Less, and
 /// the rest of each is encrypted and sent by itself.
 const UNSENT: usize = 68 << 10;
-/// One address has this part of all turns at most.
-const SHARE: usize = 8;
+/// A client sends its ClientHello right after it has connected.
+const HELLO: Duration = Duration::from_secs(3);
 
 /// An authenticated connection. Its [`Peer`] is in the extensions of every request.
 pub struct Connection {
@@ -65,10 +65,10 @@ pub fn incoming(
     let places = Arc::new(Places {
         total: limits.total,
         per_address: limits.per_address,
-        turns: (limits.handshakes / SHARE).max(1),
+        per_user: limits.per_user,
         taken: Mutex::default(),
     });
-    let gate = Arc::new(Gate { tls, places, turns: Semaphore::new(limits.handshakes), handshake_timeout });
+    let gate = Arc::new(Gate { tls, places, strangers: Strangers::new(limits.handshakes), handshake_timeout });
     tokio::spawn(async move {
         tokio::select! {
             () = accept(&listener, &gate, &sender) => {}
@@ -81,7 +81,7 @@ pub fn incoming(
 struct Gate {
     tls: Arc<Tls>,
     places: Arc<Places>,
-    turns: Semaphore,
+    strangers: Arc<Strangers>,
     handshake_timeout: Duration,
 }
 
@@ -90,12 +90,10 @@ type Ready = mpsc::Sender<io::Result<Connection>>;
 async fn accept(listener: &TcpListener, gate: &Arc<Gate>, ready: &Ready) {
     loop {
         match listener.accept().await {
-            Ok((socket, address)) => match gate.places.take(address.ip()) {
-                Some(place) => {
-                    tokio::spawn(admit(gate.clone(), socket, address, place, ready.clone()));
-                }
-                None => tracing::debug!(%address, "closing a connection: there are as many as allowed"),
-            },
+            Ok((socket, address)) => {
+                let stranger = gate.strangers.enter(one_holder(address.ip())).await;
+                tokio::spawn(admit(gate.clone(), socket, address, stranger, ready.clone()));
+            }
             // The connection was gone before it was accepted.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {
@@ -106,8 +104,13 @@ async fn accept(listener: &TcpListener, gate: &Arc<Gate>, ready: &Ready) {
     }
 }
 
-async fn admit(gate: Arc<Gate>, socket: TcpStream, address: SocketAddr, place: Place, ready: Ready) {
-    match tokio::time::timeout(gate.handshake_timeout, handshake(&gate, socket, address, place)).await {
+async fn admit(gate: Arc<Gate>, socket: TcpStream, address: SocketAddr, mut stranger: Stranger, ready: Ready) {
+    let ended = tokio::select! {
+        ended = tokio::time::timeout(gate.handshake_timeout, handshake(&gate, socket, address)) => ended,
+        () = stranger.gives_way() => return tracing::debug!(%address, "handshake gave way to another"),
+    };
+    drop(stranger);
+    match ended {
         // A receiver that is gone takes no more connections.
         Ok(Ok(connection)) => drop(ready.send(Ok(connection)).await),
         // Strangers can cause these at will, so they are not worth a line by default.
@@ -116,19 +119,16 @@ async fn admit(gate: Arc<Gate>, socket: TcpStream, address: SocketAddr, place: P
     }
 }
 
-async fn handshake(gate: &Gate, socket: TcpStream, address: SocketAddr, place: Place) -> io::Result<Connection> {
+async fn handshake(gate: &Gate, socket: TcpStream, address: SocketAddr) -> io::Result<Connection> {
     socket.set_nodelay(true)?;
     let acceptor = LazyConfigAcceptor::new(Acceptor::default(), socket);
     tokio::pin!(acceptor);
-    let mut hello = acceptor.as_mut().await?;
+    let mut hello = tokio::time::timeout(HELLO, acceptor.as_mut()).await??;
     // rustls lets a client without ALPN in; offered others it refuses by itself.
     if hello.client_hello().alpn().is_none() {
         hello.io.write_all(&NO_APPLICATION_PROTOCOL).await?;
         return Err(io::Error::other("the client does not ask for HTTP/2 (ALPN h2)"));
     }
-    // Its own address's first: who waits there takes no turn from the others.
-    let share = place.turns.acquire().await.map_err(io::Error::other)?;
-    let _turn = gate.turns.acquire().await.map_err(io::Error::other)?;
     let loaded = gate.tls.loaded();
     let limit = |session: &mut rustls::ServerConnection| session.set_buffer_limit(Some(UNSENT));
     let stream = hello.into_stream_with(loaded.config.clone(), limit).await?;
@@ -138,53 +138,53 @@ async fn handshake(gate: &Gate, socket: TcpStream, address: SocketAddr, place: P
         return Err(io::Error::other("the handshake ended without a client certificate or without h2"));
     };
     let peer = Peer::new(address, leaf);
+    let place = gate.places.take(&peer).ok_or_else(|| io::Error::other("there are as many connections as allowed"))?;
     let registration = Registration::new(&gate.tls, &loaded, socket.as_raw_fd(), peer.serial.clone(), chain)
         .map_err(io::Error::other)?;
-    drop(share);
     Ok(Connection { _registration: registration, stream, peer, _place: place })
 }
 
-/// Counts connections, in all and by address.
+/// Counts connections, in all, by address and by user.
 struct Places {
     total: usize,
     per_address: usize,
-    /// Handshakes at once of one address.
-    turns: usize,
+    per_user: usize,
     taken: Mutex<Taken>,
 }
 
 #[derive(Default)]
 struct Taken {
     total: usize,
-    by_address: HashMap<IpAddr, Holder>,
+    by_holder: HashMap<Holder, usize>,
 }
 
-/// What one address has.
-struct Holder {
-    connections: usize,
-    turns: Arc<Semaphore>,
+/// Who has connections: each is one of an address's and one of a user's.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Holder {
+    Address(IpAddr),
+    User(String),
 }
 
 /// A counted connection, until it is dropped.
 struct Place {
     places: Arc<Places>,
-    address: IpAddr,
-    turns: Arc<Semaphore>,
+    holders: [Holder; 2],
 }
 
 impl Places {
-    fn take(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
-        let address = one_holder(address);
+    fn take(self: &Arc<Self>, peer: &Peer) -> Option<Place> {
+        let holders = [Holder::Address(one_holder(peer.address.ip())), Holder::User(peer.holder())];
+        let limits = [self.per_address, self.per_user];
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let here = taken.by_address.get(&address).map_or(0, |holder| holder.connections);
-        if taken.total >= self.total || here >= self.per_address {
+        let has = |holder| taken.by_holder.get(holder).copied().unwrap_or(0);
+        if taken.total >= self.total || holders.iter().zip(limits).any(|(holder, limit)| has(holder) >= limit) {
             return None;
         }
         taken.total += 1;
-        let fresh = || Holder { connections: 0, turns: Arc::new(Semaphore::new(self.turns)) };
-        let holder = taken.by_address.entry(address).or_insert_with(fresh);
-        holder.connections += 1;
-        Some(Place { places: self.clone(), address, turns: holder.turns.clone() })
+        for holder in &holders {
+            *taken.by_holder.entry(holder.clone()).or_default() += 1;
+        }
+        Some(Place { places: self.clone(), holders })
     }
 }
 
@@ -192,10 +192,12 @@ impl Drop for Place {
     fn drop(&mut self) {
         let mut taken = self.places.taken.lock().unwrap_or_else(PoisonError::into_inner);
         taken.total -= 1;
-        if let Some(holder) = taken.by_address.get_mut(&self.address) {
-            holder.connections -= 1;
-            if holder.connections == 0 {
-                taken.by_address.remove(&self.address);
+        for holder in &self.holders {
+            if let Some(count) = taken.by_holder.get_mut(holder) {
+                *count -= 1;
+                if *count == 0 {
+                    taken.by_holder.remove(holder);
+                }
             }
         }
     }

@@ -180,8 +180,7 @@ fn hello(authority: &Authority) -> Vec<u8> {
 async fn half_handshakes_keep_nobody_out_and_end_in_time() {
     let authority = Authority::new();
     let timeout = Duration::from_secs(5);
-    // As many turns that one address, which is everyone's here, has enough of them.
-    let server = Echo::start(&authority.files(), |limits, t| (limits.handshakes, *t) = (1024, timeout)).await;
+    let server = Echo::start(&authority.files(), |_, t| *t = timeout).await;
     let (began, hello) = (Instant::now(), hello(&authority));
     let mut halves = Vec::new();
     for number in 0..200 {
@@ -205,65 +204,70 @@ async fn half_handshakes_keep_nobody_out_and_end_in_time() {
     assert_eq!(server.admitted(), 1);
 }
 
+/// A connection from an address of its own: all of 127.0.0.0/8 is this host.
+async fn tcp_from(address: [u8; 4], port: u16) -> TcpStream {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind((address, 0).into()).unwrap();
+    socket.connect(([127, 0, 0, 1], port).into()).await.unwrap()
+}
+
 #[tokio::test]
-async fn one_address_cannot_take_every_turn() {
+async fn strangers_of_few_addresses_keep_nobody_out() {
     let authority = Authority::new();
-    let server =
-        Echo::start(&authority.files(), |limits, t| (limits.handshakes, *t) = (8, Duration::from_secs(60))).await;
-    let config = Arc::new(client(&authority, Some(authority.identity("admin"))));
-    let name = rustls_pki_types::ServerName::try_from("localhost").unwrap();
-    let hello = hello(&authority);
-    // Each has said hello, which is answered or waits for its turn, and goes no further.
-    let mut stalled = Vec::new();
-    for _ in 0..12 {
-        let mut socket = server.tcp().await;
-        socket.write_all(&hello).await.unwrap();
-        stalled.push(socket);
-    }
-    stalled[0].read_u8().await.expect("the first has its turn");
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    let other = tokio::net::TcpSocket::new_v4().unwrap();
-    other.bind("127.0.0.2:0".parse().unwrap()).unwrap();
-    let socket = other.connect(([127, 0, 0, 1], server.port).into()).await.unwrap();
-    let attempt = async {
-        let mut stream = tokio_rustls::TlsConnector::from(config).connect(name, socket).await.unwrap();
-        stream.read_u8().await
+    let limit = |limits: &mut config::Connections, timeout: &mut Duration| {
+        (limits.total, limits.per_address, limits.handshakes) = (32, 8, 16);
+        *timeout = Duration::from_secs(600);
     };
-    tokio::time::timeout(Duration::from_secs(10), attempt).await.expect("another address has a turn").unwrap();
+    let server = Echo::start(&authority.files(), limit).await;
+    let (config, hello) = (Arc::new(client(&authority, Some(authority.identity("admin")))), hello(&authority));
+    // As many as there is room for in all. Some say nothing, some have said hello and go no further.
+    let mut idle = Vec::new();
+    for number in 0..32 {
+        let mut socket = tcp_from([127, 0, 1, number / 8], server.port).await;
+        if number % 2 == 1 {
+            // It may have given way already.
+            let _ = socket.write_all(&hello).await;
+        }
+        idle.push(socket);
+    }
+    let name = rustls_pki_types::ServerName::try_from("localhost").unwrap();
+    let attempt = async {
+        let socket = tcp_from([127, 0, 0, 2], server.port).await;
+        tokio_rustls::TlsConnector::from(config).connect(name, socket).await?.read_u8().await
+    };
+    let greeted = tokio::time::timeout(Duration::from_secs(60), attempt).await.expect("the server answers");
+    assert!(greeted.is_ok(), "{greeted:?}");
+    let _ =
+        tokio::time::timeout(Duration::from_secs(60), idle[0].read_to_end(&mut Vec::new())).await.expect("it gave way");
 }
 
 #[tokio::test]
-async fn those_who_say_nothing_take_no_turn_and_those_who_stall_give_theirs_back() {
+async fn whoever_says_nothing_is_closed_early() {
     let authority = Authority::new();
-    let server =
-        Echo::start(&authority.files(), |limits, t| (limits.handshakes, *t) = (1, Duration::from_secs(6))).await;
-    let _silent = [server.tcp().await, server.tcp().await, server.tcp().await];
-    let good = || client(&authority, Some(authority.identity("admin")));
-    server.connect(good()).await.unwrap();
-    let mut stalled = server.tcp().await;
-    stalled.write_all(&hello(&authority)).await.unwrap();
-    let mut first = [0; 1];
-    stalled.read_exact(&mut first).await.unwrap();
-    // It has the only turn until its time is over; the next one's time began later.
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    server.connect(good()).await.expect("a turn comes free");
+    let server = Echo::start(&authority.files(), |_, timeout| *timeout = Duration::from_secs(600)).await;
+    let mut silent = server.tcp().await;
+    let end = tokio::time::timeout(HELLO * 20, silent.read_to_end(&mut Vec::new())).await;
+    assert_eq!(end.expect("long before the time for a handshake").unwrap(), 0);
 }
 
 #[tokio::test]
-async fn more_connections_than_allowed_are_closed_at_once() {
+async fn more_connections_than_allowed_are_closed() {
     let authority = Authority::new();
-    for per_address in [true, false] {
-        let limit = |limits: &mut config::Connections, _: &mut Duration| match per_address {
-            true => limits.per_address = 2,
-            false => limits.total = 2,
+    for which in ["total", "per_address", "per_user"] {
+        let limit = |limits: &mut config::Connections, _: &mut Duration| match which {
+            "total" => limits.total = 2,
+            "per_address" => limits.per_address = 2,
+            _ => limits.per_user = 2,
         };
         let server = Echo::start(&authority.files(), limit).await;
         let good = || client(&authority, Some(authority.identity("admin")));
         let first = server.connect(good()).await.unwrap();
         let mut second = server.connect(good()).await.unwrap();
-        assert!(server.connect(good()).await.is_err());
+        assert!(server.connect(good()).await.is_err(), "{which}");
+        let other = server.connect(client(&authority, Some(authority.identity("client001")))).await;
+        assert_eq!(other.is_ok(), which == "per_user", "{which}");
         assert!(echoes(&mut second).await);
-        drop(first);
+        drop((first, other));
         let again = async {
             while server.connect(good()).await.is_err() {
                 tokio::time::sleep(Duration::from_millis(10)).await;

@@ -41,11 +41,7 @@ impl Arriving {
 
     /// The same request, counted until its body was read or given up.
     pub fn count(self: &Arc<Self>, request: http::Request<Body>) -> http::Request<Body> {
-        let user = match request.extensions().get::<Peer>() {
-            Some(Peer { identity: Ok(name), .. }) => name.clone(),
-            // No user has such a name.
-            peer => peer.map_or_else(String::new, |peer| format!("[{}]", peer.address.ip())),
-        };
+        let user = request.extensions().get().map_or_else(String::new, Peer::holder);
         let mut claim = Claim { arriving: Arc::clone(self), user, bytes: 0 };
         let refused = claim.begin().err();
         request.map(|inner| Body::new(Counted { inner, claim, refused, head: [0; HEAD], seen: 0, left: 0 }))

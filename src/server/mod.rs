@@ -38,10 +38,12 @@ mod start;
 mod state;
 mod stop;
 mod stream;
+mod strangers;
 #[cfg(test)]
 mod test_client;
 pub mod tls;
 mod wait;
+mod ungated;
 
 pub use args::command;
 pub use error::EXIT_CODE_KEY;

@@ -19,6 +19,11 @@ pub struct Peer {
 }
 
 impl Peer {
+    /// Under what name it is counted. Without one of its own it shares one with those at its address, which is no user's.
+    pub fn holder(&self) -> String {
+        self.identity.clone().unwrap_or_else(|_| format!("[{}]", self.address.ip()))
+    }
+
     /// The holder of `certificate`, which the handshake has verified.
     pub fn new(address: SocketAddr, certificate: &CertificateDer<'_>) -> Self {
         match X509Certificate::from_der(certificate) {

@@ -106,13 +106,15 @@ impl Quotas {
         Ok(self.taken(name, Kind::Task))
     }
 
-    /// Takes a place for an open stream.
+    /// Takes a place for an open stream, or for another call that lasts until its client is done with it.
     pub fn stream(self: &Arc<Self>, name: &str) -> Result<Taken, ApiError> {
         let most = self.limits.streams_per_user;
         let mut state = self.state();
         let user = state.user(name, f64::from(self.limits.burst));
         if user.streams >= most {
-            return Err(ApiError::Exhausted(format!("you have {most} streams open, which is your limit; close one")));
+            return Err(ApiError::Exhausted(format!(
+                "you have {most} streams, waits and watches open, which is your limit; close one"
+            )));
         }
         user.streams += 1;
         Ok(self.taken(name, Kind::Stream))

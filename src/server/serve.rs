@@ -26,6 +26,7 @@ use super::registry::{Registry, Stage};
 use super::retention;
 use super::service::Service;
 use super::tls::Tls;
+use super::ungated::Ungated;
 use crate::config::Config;
 use crate::fault;
 use crate::log::{self, Level};
@@ -105,7 +106,7 @@ async fn run(config: Config, listeners: Listeners, socket: OwnedFd, state: &Path
             .register_encoded_file_descriptor_set(DESCRIPTORS)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
-    let arriving = Arriving::new(limits.message_bytes);
+    let (arriving, quotas) = (Arriving::new(limits.message_bytes), &registry.quotas);
     let serving = Server::builder()
         .layer(tower::util::MapRequestLayer::new(move |request| arriving.count(request)))
         .initial_stream_window_size(WINDOW)
@@ -118,9 +119,9 @@ async fn run(config: Config, listeners: Listeners, socket: OwnedFd, state: &Path
         .layer(MapResponseLayer::new(|answer| pace(uncopied(answer))))
         .add_service(tasks)
         .add_service(containment)
-        .add_service(health_service.max_decoding_message_size(NAME_BYTES))
-        .add_service(reflection().build_v1()?.max_decoding_message_size(NAME_BYTES))
-        .add_service(reflection().build_v1alpha()?.max_decoding_message_size(NAME_BYTES))
+        .add_service(Ungated::new(health_service.max_decoding_message_size(NAME_BYTES), quotas))
+        .add_service(Ungated::new(reflection().build_v1()?.max_decoding_message_size(NAME_BYTES), quotas))
+        .add_service(Ungated::new(reflection().build_v1alpha()?.max_decoding_message_size(NAME_BYTES), quotas))
         .serve_with_incoming(incoming);
     tokio::spawn(retention::run(Arc::clone(&registry)));
     tokio::spawn({

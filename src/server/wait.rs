@@ -19,6 +19,8 @@ pub async fn wait(
     let found = registry.find_for(&caller, Verb::Wait, &request.task_id).await?;
     let timeout = request.timeout.map(|timeout| duration("timeout", &timeout)).transpose()?;
     if let Found::Live(live) = &found {
+        // It may last as long as a stream does, and holds as much.
+        let _place = registry.quotas.stream(&caller.name)?;
         let mut stage = registry.stage.subscribe();
         tokio::select! {
             () = live.wait_final() => {}

@@ -133,6 +133,7 @@ pub const TIER_1: &[(&str, Tested)] = &[
         "A08",
         By(&[
             "tests/e2e/api/floods.rs::a08_five_thousand_half_handshakes_keep_nobody_out",
+            "tests/e2e/api/floods.rs::a08_strangers_of_few_addresses_keep_nobody_out",
             "tests/e2e/api/floods.rs::a08_pings_and_settings_without_end_are_not_stored",
             "tests/e2e/api/floods.rs::a08_headers_that_never_end_end_the_connection",
             "tests/e2e/api/floods.rs::a08_streams_that_are_reset_as_soon_as_they_are_opened_end_the_connection",
