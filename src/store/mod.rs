@@ -7,6 +7,7 @@
 //! Damage is set aside, reported and survived: see [`Opened`] for what is found on opening; what is found later is logged.
 
 mod error;
+mod expired;
 mod query;
 mod row;
 mod schema;
@@ -138,10 +139,11 @@ impl Store {
         self.workers.write(remove).await
     }
 
-    /// Ended tasks beyond what is to be retained, oldest first. Running ones are never among them, nor counted.
+    /// Ended tasks beyond what is to be retained, oldest first: of too many, those of whoever has most. Running ones are never among them, nor
+    /// counted.
     pub async fn expired(&self, retain: &Retain, now: UnixMillis) -> Result<Vec<TaskId>, StoreError> {
         let retain = retain.clone();
-        self.workers.read(move |database| query::expired(database, &retain, now)).await
+        self.workers.read(move |database| expired::expired(database, &retain, now)).await
     }
 
     /// Bytes that are stored of `owner`'s tasks.

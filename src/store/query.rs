@@ -1,4 +1,4 @@
-//! Questions to the table that are more than one row: lists, page by page, and what retention lets go.
+//! Questions to the table that are more than one row: lists, page by page, and sums.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,6 @@ use rusqlite::{Connection, OptionalExtension, params_from_iter};
 
 use super::error::StoreError;
 use super::row::{self, Read, State};
-use crate::config::Retain;
 use crate::task::id::TaskId;
 use crate::task::record::{Record, UnixMillis};
 
@@ -147,34 +146,6 @@ pub(super) fn running(database: &Connection) -> Result<(Vec<Record>, Vec<Read>),
     let rows = database.prepare_cached(&sql)?.query_map([], row::read)?.collect::<Result<Vec<_>, _>>()?;
     let (sound, damaged): (Vec<_>, Vec<_>) = rows.into_iter().partition(|read| read.record.is_ok());
     Ok((sound.into_iter().filter_map(|read| read.record.ok()).collect(), damaged))
-}
-
-/// Ended tasks that are too old, too many or too large together, oldest first.
-pub(super) fn expired(database: &Connection, retain: &Retain, now: UnixMillis) -> Result<Vec<TaskId>, StoreError> {
-    let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-    let age = i64::try_from(retain.age.as_millis()).unwrap_or(i64::MAX);
-    let (oldest, count, bytes) = (now.saturating_sub(age), number(retain.count), number(retain.bytes));
-    // Both questions of the same moment.
-    let _moment = database.unchecked_transaction()?;
-    let sums = "SELECT coalesce(sum(ended), 0), CAST(total(ended_bytes) AS INTEGER) FROM sums";
-    let (mut left, mut stored): (i64, i64) =
-        database.prepare_cached(sums)?.query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    // From the oldest on, and no further than the first that stays. Casts: what is damaged is read like the rest, and goes when it is due.
-    let sql = "SELECT CAST(id AS TEXT), CAST(ended_at AS INTEGER), coalesce(CAST(output_bytes AS INTEGER), 0)
-               FROM tasks WHERE ended_at IS NOT NULL ORDER BY ended_at, id";
-    let mut statement = database.prepare_cached(sql)?;
-    let mut rows = statement.query([])?;
-    let mut expired = Vec::new();
-    while let Some(row) = rows.next()? {
-        let (id, ended_at, size): (String, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
-        if ended_at >= oldest && left <= count && stored <= bytes {
-            break;
-        }
-        (left, stored) = (left - 1, stored.saturating_sub(size.max(0)));
-        // An id that is none belongs to a damaged row: reading that sets it aside.
-        expired.extend(id.parse::<TaskId>().ok());
-    }
-    Ok(expired)
 }
 
 /// Bytes that are stored of one owner's tasks.

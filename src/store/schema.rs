@@ -74,6 +74,10 @@ pub(super) const STEPS: &[&str] = &[
     END;
     DROP INDEX tasks_bytes;
 ",
+    // Of too many ended tasks, those of one owner go.
+    "
+    CREATE INDEX tasks_ended_of_owner ON tasks (owner, ended_at, id, output_bytes) WHERE ended_at IS NOT NULL;
+",
 ];
 
 /// What was found on opening.

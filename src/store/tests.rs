@@ -324,6 +324,45 @@ fn retention_goes_by_age_count_and_bytes_and_spares_the_running() {
     });
 }
 
+/// M3 of the review: one user's tasks erased another's results.
+#[test]
+fn the_largest_holder_is_forgotten_first() {
+    let dir = TempDir::new().unwrap();
+    let store = open(&file(&dir));
+    let keep = Retain { age: Duration::from_secs(1000), count: 30, bytes: 1 << 40 };
+    run(async {
+        let add = async |owner: &str, at: i64, bytes: u64| {
+            let task = record(owner, at);
+            store.insert(task.clone()).await.unwrap();
+            store.finish(task.id, end(Status::ExitedOk, at, bytes)).await.unwrap();
+            task.id
+        };
+        // The victim's are the oldest of all, and half of what is retained is its own whatever the other runs.
+        let mut victims = Vec::new();
+        for at in 0..28 {
+            victims.push(add("victim", at, 1_000_000).await);
+        }
+        let mut others = Vec::new();
+        for at in 100..145 {
+            others.push(add("other", at, 10).await);
+        }
+        let gone = store.expired(&keep, 200).await.unwrap();
+        assert_eq!(gone, [&victims[..13], &others[..30]].concat());
+        let roomy = Retain { count: 60, ..keep.clone() };
+        assert_eq!(store.expired(&roomy, 200).await.unwrap(), others[..13], "the victim has less than its half");
+        // The same of bytes: the victim holds most of those.
+        let small = Retain { count: 1000, bytes: 27_500_000, ..keep.clone() };
+        assert_eq!(store.expired(&small, 200).await.unwrap(), victims[..1]);
+        // What is too old goes first, whoever has it, and leaves room.
+        let aged = Retain { age: Duration::from_millis(100), count: 60, ..keep.clone() };
+        assert_eq!(store.expired(&aged, 120).await.unwrap(), victims[..20]);
+        // Among those who hold as much, the oldest goes.
+        let newcomers = [add("ann", 300, 0).await, add("bob", 299, 0).await, add("cid", 301, 0).await];
+        store.remove([victims, others].concat()).await.unwrap();
+        assert_eq!(store.expired(&Retain { count: 2, ..keep }, 400).await.unwrap(), newcomers[1..2]);
+    });
+}
+
 #[test]
 fn the_sums_are_those_of_the_rows_whatever_happened() {
     let dir = TempDir::new().unwrap();
@@ -360,8 +399,14 @@ fn the_sums_are_those_of_the_rows_whatever_happened() {
     sqlite.execute("UPDATE sums SET bytes = 5, ended = 6, ended_bytes = -7", []).unwrap();
     drop(open(&file(&dir)));
     assert_eq!(sums("SELECT owner, bytes, ended, ended_bytes FROM sums ORDER BY owner"), true_ones);
-    for what in ["TRIGGER tasks_added", "TRIGGER tasks_removed", "TRIGGER tasks_changed", "VIEW changes", "TABLE sums"]
-    {
+    for what in [
+        "INDEX tasks_ended_of_owner",
+        "TRIGGER tasks_added",
+        "TRIGGER tasks_removed",
+        "TRIGGER tasks_changed",
+        "VIEW changes",
+        "TABLE sums",
+    ] {
         sqlite.execute_batch(&format!("DROP {what}")).unwrap();
     }
     sqlite.execute_batch("CREATE INDEX tasks_bytes ON tasks (owner, output_bytes); PRAGMA user_version = 1").unwrap();

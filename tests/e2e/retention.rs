@@ -61,3 +61,25 @@ fn what_is_older_than_age_is_forgotten_also_after_a_restart() {
     server.ended(&short);
     assert!(listed(&server).contains(&running), "a running task is older than that, and never forgotten");
 }
+
+/// M3 of the review: one user's tasks erased another's results.
+#[test]
+fn one_users_tasks_do_not_erase_anothers() {
+    let server = Server::with(&["--retain", "count=6"]);
+    let run = |user: &str, text: &str| {
+        let said = server.text(user, &["start", "--follow", "--", "echo", text]);
+        assert_eq!(said, format!("{text}\n"));
+    };
+    for number in 0..3 {
+        run("client001", &format!("precious {number}"));
+    }
+    for _ in 0..9 {
+        run("admin", "flood");
+    }
+    let held = |user: &str| {
+        let listed = server.text(user, &["list", "--output", "json"]);
+        listed.matches("\"task_id\"").count()
+    };
+    wait_until("the flood is forgotten", || (held("admin") == 3).then_some(()));
+    assert_eq!(held("client001"), 3, "half of what is retained is theirs");
+}
