@@ -5,7 +5,7 @@
 //!
 //! With `fsync = "always"` a record is on disk before [`AuditLog::record`] returns; those that wait at the same time
 //! share one fsync. With `"interval"` it is on disk within a second. A full file becomes `.1`, `.1` becomes `.2`, and so
-//! on; the oldest beyond `keep` goes.
+//! on; the oldest beyond `keep` goes. How much of a file is one user's: [`Shares`].
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -20,6 +20,7 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use time::macros::format_description;
 
+use super::audit_share::Shares;
 use super::error::cut;
 use crate::config::{self, Fsync};
 use crate::error::{Context, SysError};
@@ -75,11 +76,13 @@ struct Line<'a> {
 #[derive(Clone)]
 pub struct AuditLog {
     shared: Arc<Shared>,
+    shares: Arc<Shares>,
 }
 
-struct Shared {
-    path: PathBuf,
-    policy: config::AuditLog,
+/// One file and those that it was before.
+pub(super) struct Shared {
+    pub path: PathBuf,
+    pub policy: config::AuditLog,
     writer: Mutex<Writer>,
     /// How many records are on disk for certain.
     synced: Mutex<u64>,
@@ -90,6 +93,7 @@ struct Writer {
     file: Arc<File>,
     size: u64,
     written: u64,
+    rotations: u64,
     /// The last write stopped in the middle of a line.
     torn: bool,
     /// Full files that are not on disk for certain.
@@ -97,37 +101,21 @@ struct Writer {
 }
 
 impl AuditLog {
-    /// Opens or begins the log at `path`. A line that a crash cut short is ended, so that the next one stands by itself.
+    /// Opens or begins the log at `path`.
     pub fn open(path: &Path, policy: &config::AuditLog) -> Result<Self, SysError> {
-        let mut file = append(path, false)?;
-        let shown = path.display().to_string();
-        let size = file.seek(SeekFrom::End(0)).on("lseek", &shown)?;
-        let mut last = [b'\n'];
-        if size > 0 {
-            file.seek(SeekFrom::End(-1)).and_then(|_| file.read_exact(&mut last)).on("read", &shown)?;
-        }
-        let writer = Writer { file: Arc::new(file), size, written: 0, torn: last != [b'\n'], to_sync: Vec::new() };
-        let shared = Shared {
-            path: path.to_owned(),
-            policy: policy.clone(),
-            writer: Mutex::new(writer),
-            synced: Mutex::new(0),
-            sync_due: AtomicBool::new(false),
-        };
-        Ok(Self { shared: Arc::new(shared) })
+        Ok(Self { shared: Shared::open(path.to_owned(), policy)?, shares: Arc::default() })
     }
 
     /// Appends a record, and waits for the disk if the policy says so. Call it before the request is answered.
     pub async fn record(&self, entry: &Entry<'_>) -> Result<(), SysError> {
-        let number = self.shared.append(line(entry, OffsetDateTime::now_utc()).as_bytes())?;
-        let shared = self.shared.clone();
+        let (shared, number) = self.append(entry)?;
         match self.shared.policy.fsync {
             Fsync::Always => match tokio::task::spawn_blocking(move || shared.sync(number)).await {
                 Ok(result) => result,
                 Err(_) => Err(SysError::new("fdatasync", "the audit log", nix::errno::Errno::ECANCELED)),
             },
             Fsync::Interval => {
-                self.sync_soon();
+                sync_soon(shared);
                 Ok(())
             }
         }
@@ -135,24 +123,37 @@ impl AuditLog {
 
     /// Appends a record whose request nobody waits for any more; it is on disk within a second.
     pub fn record_now(&self, entry: &Entry<'_>) -> Result<(), SysError> {
-        self.shared.append(line(entry, OffsetDateTime::now_utc()).as_bytes())?;
-        self.sync_soon();
+        sync_soon(self.append(entry)?.0);
         Ok(())
     }
 
-    fn sync_soon(&self) {
-        // Outside the runtime the process is ending, and `flush` is what comes next.
-        if let Ok(runtime) = tokio::runtime::Handle::try_current()
-            && !self.shared.sync_due.swap(true, Ordering::AcqRel)
-        {
-            runtime.spawn(sync_later(self.shared.clone()));
-        }
+    /// Writes a line to where it belongs; returns its number there.
+    fn append(&self, entry: &Entry<'_>) -> Result<(Arc<Shared>, u64), SysError> {
+        let line = line(entry, OffsetDateTime::now_utc());
+        let shared = match entry.journal {
+            // No user's: the auditor says how much there is of it.
+            Some(_) => Arc::clone(&self.shared),
+            None => self.shares.place(&self.shared, entry.identity.unwrap_or_default(), line.len()),
+        };
+        let number = shared.append(line.as_bytes())?;
+        Ok((shared, number))
     }
 
     /// Puts everything on disk; for the end of the process.
     pub fn flush(&self) -> Result<(), SysError> {
-        let written = self.shared.lock().written;
-        self.shared.sync(written)
+        let all = self.shares.own().into_iter().chain([Arc::clone(&self.shared)]);
+        // One that cannot be written keeps no other from it.
+        let done: Vec<_> = all.map(|shared| shared.sync_all()).collect();
+        done.into_iter().collect()
+    }
+}
+
+fn sync_soon(shared: Arc<Shared>) {
+    // Outside the runtime the process is ending, and `flush` is what comes next.
+    if let Ok(runtime) = tokio::runtime::Handle::try_current()
+        && !shared.sync_due.swap(true, Ordering::AcqRel)
+    {
+        runtime.spawn(sync_later(shared));
     }
 }
 
@@ -160,16 +161,37 @@ async fn sync_later(shared: Arc<Shared>) {
     tokio::time::sleep(INTERVAL).await;
     // Before the fsync: a record that is written during it asks for one of its own.
     shared.sync_due.store(false, Ordering::Release);
-    let result = tokio::task::spawn_blocking(move || {
-        let written = shared.lock().written;
-        shared.sync(written)
-    });
-    if let Ok(Err(error)) = result.await {
+    if let Ok(Err(error)) = tokio::task::spawn_blocking(move || shared.sync_all()).await {
         tracing::error!("the audit log may lose records in a crash: {error}");
     }
 }
 
 impl Shared {
+    /// Opens or begins the file. A line that a crash cut short is ended, so that the next one stands by itself.
+    pub fn open(path: PathBuf, policy: &config::AuditLog) -> Result<Arc<Self>, SysError> {
+        let mut file = append(&path, false)?;
+        let shown = path.display().to_string();
+        let size = file.seek(SeekFrom::End(0)).on("lseek", &shown)?;
+        let mut last = [b'\n'];
+        if size > 0 {
+            file.seek(SeekFrom::End(-1)).and_then(|_| file.read_exact(&mut last)).on("read", &shown)?;
+        }
+        let torn = last != [b'\n'];
+        let writer = Writer { file: Arc::new(file), size, written: 0, rotations: 0, torn, to_sync: Vec::new() };
+        Ok(Arc::new(Self {
+            path,
+            policy: policy.clone(),
+            writer: Mutex::new(writer),
+            synced: Mutex::new(0),
+            sync_due: AtomicBool::new(false),
+        }))
+    }
+
+    /// How many files were full.
+    pub fn rotations(&self) -> u64 {
+        self.lock().rotations
+    }
+
     /// Writes one line, whole; returns its number.
     fn append(&self, line: &[u8]) -> Result<u64, SysError> {
         let mut writer = self.lock();
@@ -222,6 +244,7 @@ impl Shared {
         let full = std::mem::replace(&mut writer.file, Arc::new(file));
         writer.to_sync.push(full);
         writer.size = 0;
+        writer.rotations += 1;
         writer.torn = false;
         Ok(())
     }
@@ -248,6 +271,11 @@ impl Shared {
         }
         *synced = written;
         Ok(())
+    }
+
+    fn sync_all(&self) -> Result<(), SysError> {
+        let written = self.lock().written;
+        self.sync(written)
     }
 
     fn lock(&self) -> MutexGuard<'_, Writer> {

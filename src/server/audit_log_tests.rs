@@ -91,8 +91,8 @@ async fn a_file_that_cannot_be_rotated_goes_on_and_loses_nothing() {
     // A directory in the way of the new file: it is not removed, and no file can have its name.
     fs::create_dir(dir.path().join("audit.log.new")).unwrap();
     let log = AuditLog::open(&path, &config::AuditLog { rotate: 10, keep: 2, fsync: Fsync::Always }).unwrap();
-    for _ in 0..5 {
-        log.record(&entry("ann", "")).await.unwrap();
+    for user in ["ann", "bob", "cid", "dan", "eve"] {
+        log.record(&entry(user, "")).await.unwrap();
     }
     assert_eq!(lines(&path).len(), 5);
     assert!(!dir.path().join("audit.log.1").exists());
@@ -148,4 +148,45 @@ async fn with_the_interval_policy_the_disk_has_it_soon() {
     };
     // A busy disk takes its time.
     tokio::time::timeout(INTERVAL * 60, on_disk).await.unwrap();
+}
+
+/// A user who floods the log has a part of each file, and fills a log of its own with the rest.
+#[tokio::test]
+async fn a_flood_pushes_out_nobody_elses_records() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("audit.log");
+    let size = line(&entry("mallory", "0001"), OffsetDateTime::now_utc()).len() as u64;
+    let policy = config::AuditLog { rotate: 80 * size, keep: 2, fsync: Fsync::Interval };
+    let log = AuditLog::open(&path, &policy).unwrap();
+    log.record(&entry("ann", "")).await.unwrap();
+    let mut asked = 0;
+    let mut flood = async |times: u64| {
+        for _ in 0..times {
+            asked += 1;
+            log.record(&entry("mallory", &format!("{asked:04}"))).await.unwrap();
+        }
+    };
+    // More than all files have room for.
+    flood(1000).await;
+    let journal = Some(Origin { seq: 1, at: 1 });
+    log.record(&Entry { journal, ..entry("mallory", "no user's") }).await.unwrap();
+    let of = |file: &str, user: &str| {
+        lines(&dir.path().join(file)).iter().filter(|line| line["identity"] == user).cloned().collect::<Vec<_>>()
+    };
+    assert_eq!((of("audit.log", "ann").len(), of("audit.log", "mallory").len()), (1, 10 + 1));
+    assert!(!dir.path().join("audit.log.1").exists());
+    let own = of("audit-mallory.log", "mallory");
+    assert_eq!(
+        own.last().unwrap()["reason"],
+        "1000",
+        "its last is recorded, and its oldest have gone as they would have"
+    );
+    assert!(dir.path().join("audit-mallory.log.2").exists() && !dir.path().join("audit-mallory.log.3").exists());
+    // The next file has a share for everyone again.
+    for number in 0..80 {
+        log.record(&entry(&format!("user{number}"), "")).await.unwrap();
+    }
+    flood(1).await;
+    assert_eq!((of("audit.log.1", "ann").len(), of("audit.log", "mallory").len()), (1, 1));
+    log.flush().unwrap();
 }

@@ -5,6 +5,7 @@ pub mod accept;
 mod args;
 mod arriving;
 pub mod audit_log;
+mod audit_share;
 mod auditor;
 mod authorize;
 mod body;
@@ -37,13 +38,13 @@ pub mod split;
 mod start;
 mod state;
 mod stop;
-mod stream;
 mod strangers;
+mod stream;
 #[cfg(test)]
 mod test_client;
 pub mod tls;
-mod wait;
 mod ungated;
+mod wait;
 
 pub use args::command;
 pub use error::EXIT_CODE_KEY;
