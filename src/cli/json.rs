@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::table::rfc3339;
-use crate::client::{StreamEnd, TaskStatusResponse, outcome};
+use crate::client::{StreamEnd, TaskStatusResponse, outcome, steers};
 use crate::proto::task_manager as proto;
 use crate::task::limits::Limits;
 use crate::task::outcome::Outcome;
@@ -184,9 +184,19 @@ fn some(text: &str) -> Option<String> {
     Some(text.to_owned()).filter(|text| !text.is_empty())
 }
 
-/// One line of JSON.
+/// One line of JSON. What steers a terminal is escaped in it, which is the same to a program: another user's words may be in it.
 pub fn line(value: &impl Serialize) -> String {
-    serde_json::to_string(value).unwrap_or_default() + "\n"
+    let json = serde_json::to_string(value).unwrap_or_default();
+    let mut line = String::with_capacity(json.len() + 1);
+    for c in json.chars() {
+        // All of them are of one UTF-16 unit.
+        if steers(c) {
+            line += &format!("\\u{:04x}", u32::from(c));
+        } else {
+            line.push(c);
+        }
+    }
+    line + "\n"
 }
 
 #[cfg(test)]
@@ -235,6 +245,21 @@ mod tests {
             (&seen["outcome"], &seen["ended_at"], &seen["usage"]),
             (&serde_json::Value::Null, &serde_json::Value::Null, &serde_json::Value::Null)
         );
+    }
+
+    #[test]
+    fn what_steers_a_terminal_is_escaped() {
+        let args = vec![
+            "\u{9b}31m".to_owned(),
+            "a\u{202e}b\u{2066}".into(),
+            "\u{7f}\u{85}\u{2028}".into(),
+            "ü😀\n\u{1b}".into(),
+        ];
+        let text = line(&Task::from(&TaskStatusResponse { args: args.clone(), ..example() }));
+        assert!(!text.trim_end_matches('\n').chars().any(steers), "{text:?}");
+        assert!(text.contains("\\u009b31m") && text.contains("a\\u202eb") && text.contains("ü😀"), "{text}");
+        let seen: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(seen["args"], serde_json::json!(args), "the same to a program");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use nix::errno::Errno;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
+use super::json;
 use super::limits::{LimitFlags, ShapeFlags, UNITS, as_typed};
 use super::streams::{open_anew, tell};
 use super::summary::summary;
@@ -197,12 +198,11 @@ fn show(
     errors: BorrowedFd<'_>,
     stop_on: &SignalFd,
 ) -> Result<(), SysError> {
-    let json = || serde_json::to_string(report).unwrap_or_default();
-    file.map(|file| file.write(&json())).transpose()?;
+    file.map(|file| file.write(json::line(report).trim_end())).transpose()?;
     let plain = matches!(report.outcome.reason, Reason::Exit | Reason::Signal) && report.containment.is_proven();
     match args.output {
         _ if args.quiet => {}
-        OutputFormat::Json => tell(&format!("{}\n", json()), errors, stop_on),
+        OutputFormat::Json => tell(&json::line(report), errors, stop_on),
         OutputFormat::Table if plain && !errors.is_terminal() => {}
         OutputFormat::Table => {
             let line = summary(&report.outcome, &report.usage, &report.containment, &report.reduced);

@@ -208,10 +208,17 @@ fn refused(alert: AlertDescription, user: &str) -> String {
     }
 }
 
+/// Whether a terminal, or whoever reads on it, is misled by this character: control characters (of which C1 has an escape sequence in
+/// one), ends of lines, and what turns the direction of writing.
+pub fn steers(c: char) -> bool {
+    let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    c.is_control() || turns || matches!(c, '\u{2028}' | '\u{2029}')
+}
+
 /// Text from the other side, for a terminal: one line, and nothing that a terminal obeys.
 pub fn one_line(text: &str) -> String {
     let lines: Vec<_> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    let safe = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    let safe = |c: char| if steers(c) { c.escape_default().to_string() } else { c.to_string() };
     lines.join("; ").replace(":; - ", ": ").replace("; - ", "; ").chars().map(safe).collect()
 }
 

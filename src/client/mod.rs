@@ -44,7 +44,7 @@ pub use crate::proto::task_manager::{
     TaskStatusResponse, Usage,
 };
 pub use credentials::Credentials;
-pub use error::{ClientError, one_line};
+pub use error::{ClientError, one_line, steers};
 pub use output::{Begin, Chunk, Output, OutputRequest, Places};
 pub use status::{outcome, shell_code};
 
