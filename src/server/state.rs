@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -35,8 +35,9 @@ impl State {
     /// Opens or makes the directory, takes its lock, and gives `server/` to `uid`.
     pub fn open(path: &Path, uid: u32) -> Result<Self, SysError> {
         let path = std::path::absolute(path).on("resolve", path.display().to_string())?;
+        passable(&path, uid)?;
         let name = path.display().to_string();
-        std::fs::DirBuilder::new().recursive(true).mode(0o711).create(&path).on("mkdir", &*name)?;
+        make(&path)?;
         let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_RDONLY;
         let directory = open(&path, flags, Mode::empty()).on("open", &*name).map_err(|error| match error.errno() {
             Errno::ENOTDIR | Errno::ELOOP => error.hint("--state-dir must be a directory, not a link to one"),
@@ -60,6 +61,45 @@ impl State {
         std::mem::forget(self.lock);
         (self.server_lock, self.server)
     }
+}
+
+/// Whether `uid` can pass through every directory above `path` that is there. Asked before anything is made: the server, which comes
+/// there as `uid`, could only say that it cannot open its files.
+fn passable(path: &Path, uid: u32) -> Result<(), SysError> {
+    let above = path.parent().unwrap_or(path);
+    // As it is written, and where links on the way lead.
+    let real = above.ancestors().find_map(|directory| directory.canonicalize().ok()).unwrap_or_default();
+    for directory in above.ancestors().chain(real.ancestors()) {
+        let Ok(meta) = std::fs::metadata(directory) else { continue };
+        let bit = match () {
+            () if meta.uid() == uid => 0o100,
+            () if meta.gid() == uid => 0o010,
+            () => 0o001,
+        };
+        if meta.is_dir() && meta.mode() & bit == 0 {
+            let (name, mode) = (directory.display().to_string(), meta.mode() & 0o7777);
+            let hint = format!(
+                "its mode {mode:04o} keeps uid {uid} (server_uid), which the server runs as, from passing through to --state-dir; \
+                 chmod {:04o} {name}, or choose another --state-dir",
+                mode | bit
+            );
+            return Err(SysError::new("pass through", name, Errno::EACCES).hint(hint));
+        }
+    }
+    Ok(())
+}
+
+/// Makes the directory and those above it that are missing, each so that it can be passed through, whatever the umask.
+fn make(path: &Path) -> Result<(), SysError> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    if let Some(above) = path.parent() {
+        make(above)?;
+    }
+    let name = path.display().to_string();
+    std::fs::create_dir(path).on("mkdir", &*name)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o711)).on("chmod", name)
 }
 
 fn lock(directory: &File, name: &str, patience: Duration) -> Result<(), SysError> {
@@ -98,11 +138,20 @@ fn give(directory: BorrowedFd<'_>, path: &Path, uid: u32) -> Result<File, SysErr
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     const UID: u32 = 1_899_999_999;
+
+    /// A place that anyone can pass through.
+    fn place() -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        set_mode(directory.path(), 0o711);
+        directory
+    }
+
+    fn set_mode(path: &Path, mode: u32) {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
 
     fn refusal(path: &Path) -> String {
         State::open(path, UID).map(|_| ()).unwrap_err().to_string()
@@ -125,7 +174,7 @@ mod tests {
     #[test]
     #[allow(clippy::disallowed_methods)] // another process, played by a thread
     fn the_directory_is_roots_and_one_in_it_is_the_servers() {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = place();
         let path = directory.path().join("a/state");
         let state = State::open(&path, UID).unwrap();
         let meta = std::fs::metadata(&path).unwrap();
@@ -153,7 +202,7 @@ mod tests {
 
     #[test]
     fn links_and_what_others_can_write_to_are_refused() {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = place();
         let (real, link) = (directory.path().join("real"), directory.path().join("link"));
         std::fs::create_dir(&real).unwrap();
         std::os::unix::fs::symlink(&real, &link).unwrap();
@@ -164,7 +213,26 @@ mod tests {
         std::os::unix::fs::symlink(&target, real.join(SERVER)).unwrap();
         assert!(State::open(&real, UID).is_err());
         assert_eq!(std::fs::metadata(&target).unwrap().uid(), 0, "a link was followed");
-        std::fs::set_permissions(&real, std::fs::Permissions::from_mode(0o777)).unwrap();
+        set_mode(&real, 0o777);
         assert!(refusal(&real).contains("nobody else may write"), "{}", refusal(&real));
+    }
+
+    #[test]
+    fn a_directory_that_the_server_cannot_pass_is_named() {
+        let directory = place();
+        let (closed, link) = (directory.path().join("closed"), directory.path().join("link"));
+        std::fs::create_dir(&closed).unwrap();
+        set_mode(&closed, 0o750);
+        std::os::unix::fs::symlink(&closed, &link).unwrap();
+        for path in [closed.join("a/state"), link.join("a/state")] {
+            let said = refusal(&path);
+            assert!(said.contains("closed: EACCES") || said.contains("link: EACCES"), "{said}");
+            assert!(said.contains("mode 0750 keeps uid 1899999999") && said.contains("chmod 0751 /"), "{said}");
+            assert!(!closed.join("a").exists(), "something was made");
+        }
+        set_mode(&closed, 0o751);
+        State::open(&closed.join("a/state"), UID).unwrap();
+        assert_eq!(std::fs::metadata(closed.join("a")).unwrap().mode() & 0o7777, 0o711);
+        assert!(passable(Path::new("/nowhere/at/all"), UID).is_ok(), "what is missing is made");
     }
 }
