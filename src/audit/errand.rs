@@ -87,7 +87,7 @@ impl Runner {
         let (socket, there) = wire::pair()?;
         match clone::split().on("fork", "an errand of the auditor")? {
             Side::Parent(pid, _) => Ok(Self { socket, pid: Pid::from_raw(pid) }),
-            Side::Child => {
+            Side::Child(_) => {
                 // What nobody waits for any more need not be found out; and it is in no hurry.
                 let _ = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);
                 let _ = nix::unistd::setsid(); // the auditor's own session is a preferred one

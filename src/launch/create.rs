@@ -90,10 +90,11 @@ pub fn begin(
         NAMESPACES.iter().filter(|(defence, _)| !off(*defence)).fold(0, |flags, (_, flag)| flags | *flag as u64);
     let cgroup = (!off(Defence::CloneIntoCgroup)).then(|| placement.group.dir_fd());
     match clone::clone3(flags, cgroup).on("clone3", "sandbox-init").map_err(StartError::step("clone"))? {
-        clone::Side::Child => {
+        clone::Side::Child(child) => {
             // The child keeps no copy: it learns of the launcher's death by the end of this pipe.
             drop(place);
             sandbox::enter(&Plan {
+                child: &child,
                 spec: &spec,
                 parked,
                 uid: lease.uid,

@@ -48,14 +48,16 @@ fn execute(plan: &Plan<'_>, payload: i32) -> Result<Infallible, SysError> {
     for (fd, number, name) in
         [(plan.tell, TELL, "status pipe"), (plan.ready, READY, "go pipe"), (plan.init, IMAGE, "taskman-init")]
     {
-        fd::place(fd, number, number == IMAGE).on("dup3", name)?;
+        fd::place(plan.child, fd, number, number == IMAGE).on("dup3", name)?;
     }
-    fd::close_range(0, Some(TELL - 1)).on("close_range", "standard descriptors")?;
-    fd::close_range(IMAGE + 1, None).on("close_range", "all descriptors")?;
+    fd::close_range(plan.child, 0, Some(TELL - 1)).on("close_range", "standard descriptors")?;
+    fd::close_range(plan.child, IMAGE + 1, None).on("close_range", "all descriptors")?;
     let arguments =
         if cfg!(feature = "mutation") { mutated_arguments(payload) } else { vec![c"taskman-init".to_owned()] };
     let environment = if off(Defence::InitImage) { launcher_environment() } else { Vec::new() };
-    execveat(fd::placed(IMAGE), c"", &arguments, &environment, AtFlags::AT_EMPTY_PATH).on("execveat", "taskman-init")
+    fd::placed(plan.child, IMAGE)
+        .and_then(|image| execveat(image, c"", &arguments, &environment, AtFlags::AT_EMPTY_PATH))
+        .on("execveat", "taskman-init")
 }
 
 /// What the mutation arm's sandbox-init reads: the payload's pid, and one letter for each thing it is not to do.

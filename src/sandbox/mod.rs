@@ -58,6 +58,8 @@ pub struct Plan<'a> {
     pub assembly: &'a Path,
     /// The task's ends of stdin, stdout, stderr.
     pub stdio: [BorrowedFd<'a>; 3],
+    /// That this is the process that enters it.
+    pub child: &'a clone::InChild,
     /// Sandbox-init's image.
     pub init: BorrowedFd<'a>,
     /// Where a [`Failure`] is written; closed by a successful execve.
@@ -95,10 +97,10 @@ pub enum Failure {
 pub fn enter(plan: &Plan<'_>) -> ! {
     fault::role("confine");
     // Without this pipe nothing can be told, and the launcher sees a child that died without a word.
-    if fd::place(plan.failure, FAILURE, true).is_ok() {
+    if fd::place(plan.child, plan.failure, FAILURE, true).is_ok() {
         let Err(failure) = confine(plan);
         let text = serde_json::to_vec(&failure).unwrap_or_default();
-        let _ = nix::unistd::write(fd::placed(FAILURE), &text);
+        let _ = fd::placed(plan.child, FAILURE).and_then(|pipe| nix::unistd::write(pipe, &text));
     }
     std::process::exit(125)
 }
@@ -123,8 +125,8 @@ fn confine(plan: &Plan<'_>) -> Result<Infallible, Failure> {
     if off(Defence::PayloadNotPid1) {
         return payload::become_payload(plan, &processors);
     }
-    match clone::fork().on("fork", "payload").map_err(failed("fork"))? {
-        clone::Side::Child => payload::become_payload(plan, &processors),
+    match clone::fork(plan.child).on("fork", "payload").map_err(failed("fork"))? {
+        clone::Side::Child(_) => payload::become_payload(plan, &processors),
         clone::Side::Parent(pid, _) => init::become_init(plan, pid, &processors),
     }
 }

@@ -39,16 +39,16 @@ pub fn become_payload(plan: &Plan<'_>, processors: &CpuSet) -> Result<Infallible
         step("seccomp", sys::seccomp::install(FILTER).on("seccomp", "payload filter"))?;
     }
     if !off(Defence::PayloadNotPid1) {
-        step("init", wait_for_init())?;
+        step("init", wait_for_init(plan))?;
         // Init comes where the payload is. A processor share is handed out in slices per processor; on one of its own, init could
         // be out of them, and not reap, while the payload still runs. Only now, when it sleeps: before, both would share one. It has the
         // same uid by now, so that takes no privilege.
         step("init-processors", limits::show_processors(getppid().as_raw(), processors))?;
     }
     step("verify", verify::identity(plan))?;
-    let command = if plan.parked { step("park", wait_for_command())? } else { plan.spec.command() };
+    let command = if plan.parked { step("park", wait_for_command(plan))? } else { plan.spec.command() };
     step("workdir", enter_workdir(&command))?;
-    step("start", write(fd::placed(FAILURE), &[CONFINED]).on("write", "start pipe"))?;
+    step("start", tell(plan, CONFINED))?;
     execute(command)
 }
 
@@ -99,14 +99,14 @@ fn execute(command: Command) -> Result<Infallible, Failure> {
 
 fn keep_descriptors(plan: &Plan<'_>) -> Result<(), SysError> {
     for (number, fd) in (0..).zip(plan.stdio) {
-        fd::place(fd, number, false).on("dup3", format!("descriptor {number}"))?;
+        fd::place(plan.child, fd, number, false).on("dup3", format!("descriptor {number}"))?;
     }
-    fd::place(plan.go, GO, true).on("dup3", "go pipe")?;
+    fd::place(plan.child, plan.go, GO, true).on("dup3", "go pipe")?;
     if off(Defence::CloseFds) {
         return Ok(());
     }
-    fd::close_range(3, Some(GO - 1)).on("close_range", "descriptor 3")?;
-    fd::close_range(FAILURE + 1, None).on("close_range", "all descriptors")
+    fd::close_range(plan.child, 3, Some(GO - 1)).on("close_range", "descriptor 3")?;
+    fd::close_range(plan.child, FAILURE + 1, None).on("close_range", "all descriptors")
 }
 
 fn own_session() -> Result<(), SysError> {
@@ -124,19 +124,24 @@ fn enter_workdir(command: &Command) -> Result<(), SysError> {
 
 /// Says that all is done, and waits, for long perhaps, for the one command that this sandbox is for: the length of a text, and
 /// the text. A launcher that gives the sandbox up, or dies, kills it.
-fn wait_for_command() -> Result<Command, SysError> {
-    write(fd::placed(FAILURE), &[PARKED]).on("write", "start pipe")?;
+fn wait_for_command(plan: &Plan<'_>) -> Result<Command, SysError> {
+    tell(plan, PARKED)?;
     let mut length = [0; 4];
-    fill(&mut length)?;
+    fill(plan, &mut length)?;
     let mut text = vec![0; u32::from_ne_bytes(length) as usize];
-    fill(&mut text)?;
+    fill(plan, &mut text)?;
     let wrong = |error: serde_json::Error| SysError::new("read", "command", Errno::EBADMSG).hint(error.to_string());
     serde_json::from_slice(&text).map_err(wrong)
 }
 
-fn fill(mut rest: &mut [u8]) -> Result<(), SysError> {
+fn tell(plan: &Plan<'_>, word: u8) -> Result<(), SysError> {
+    fd::placed(plan.child, FAILURE).and_then(|pipe| write(pipe, &[word])).on("write", "start pipe").map(drop)
+}
+
+fn fill(plan: &Plan<'_>, mut rest: &mut [u8]) -> Result<(), SysError> {
+    let pipe = fd::placed(plan.child, FAILURE).on("fcntl", "start pipe")?;
     while !rest.is_empty() {
-        match read(fd::placed(FAILURE), rest).on("read", "start pipe")? {
+        match read(pipe, rest).on("read", "start pipe")? {
             0 => return Err(SysError::new("read", "start pipe", Errno::EPIPE).hint("the launcher gave up")),
             count => rest = &mut rest[count..],
         }
@@ -145,8 +150,8 @@ fn fill(mut rest: &mut [u8]) -> Result<(), SysError> {
 }
 
 /// Init writes one byte when it is confined itself; before that, its memory and name are still the launcher's.
-fn wait_for_init() -> Result<(), SysError> {
-    match read(fd::placed(GO), &mut [0]).on("read", "go pipe")? {
+fn wait_for_init(plan: &Plan<'_>) -> Result<(), SysError> {
+    match fd::placed(plan.child, GO).and_then(|go| read(go, &mut [0])).on("read", "go pipe")? {
         1 => Ok(()),
         _ => Err(SysError::new("read", "go pipe", Errno::EPIPE).hint("sandbox-init could not be started")),
     }

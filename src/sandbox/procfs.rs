@@ -52,7 +52,7 @@ pub fn prepare(plan: &Plan<'_>) -> Result<(), SysError> {
 /// descriptor.
 pub fn mount(plan: &Plan<'_>) -> Result<(), SysError> {
     let covers = open("proc", OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()).on("open", "proc")?;
-    fd::lift(covers).and_then(|covers| fd::place(covers, COVERS, true)).on("dup3", "covers")?;
+    fd::lift(covers).and_then(|covers| fd::place(plan.child, covers, COVERS, true)).on("dup3", "covers")?;
     let options = (plan.spec.profile == Profile::Judge && !off(Defence::ProcMask)).then_some("subset=pid");
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     mount_fs(Some("proc"), "proc", Some("proc"), flags, options).on("mount", "proc")
@@ -66,7 +66,7 @@ pub fn cover(plan: &Plan<'_>) -> Result<(), SysError> {
     let mut proc = Dir::open("/proc", OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
         .on("open", "/proc")?;
     // From inside the covers' directory, every path below has one or two components.
-    fchdir(fd::placed(COVERS)).on("fchdir", "covers")?;
+    fd::placed(plan.child, COVERS).and_then(fchdir).on("fchdir", "covers")?;
     for entry in proc.iter() {
         let entry = entry.on("readdir", "/proc")?;
         let name = entry.file_name().to_str().unwrap_or_default();

@@ -23,7 +23,7 @@ use crate::launch::Launcher;
 use crate::launch::service::{self, Manager, tls};
 use crate::log::{self, Level};
 use crate::place;
-use crate::sys::clone::{self, Side};
+use crate::sys::clone::{self, InChild, Side};
 use crate::sys::names;
 use crate::wire::{self, Sender};
 use crate::{certs, doctor, usage};
@@ -85,10 +85,10 @@ fn run(args: &Args, manager: Option<Manager>) -> Result<u8, Box<dyn Error>> {
     let launcher = Launcher::with_uids(config.uid_range)?.settled()?.named(place::instance_of(&config.state_dir)?);
     let (here, there) = wire::pair()?;
     match clone::split().on("fork", "server")? {
-        Side::Child => {
+        Side::Child(child) => {
             // Closed by number below: dropped here as well, they would close what has taken their numbers.
             std::mem::forget((launcher, here, program));
-            Ok(run_server(args, config, listeners, there, state))
+            Ok(run_server(args, child, config, listeners, there, state))
         }
         Side::Parent(pid, pidfd) => {
             drop((listeners, there));
@@ -100,12 +100,12 @@ fn run(args: &Args, manager: Option<Manager>) -> Result<u8, Box<dyn Error>> {
     }
 }
 
-fn run_server(args: &Args, config: Config, listeners: Listeners, socket: OwnedFd, state: State) -> u8 {
+fn run_server(args: &Args, child: InChild, config: Config, listeners: Listeners, socket: OwnedFd, state: State) -> u8 {
     fault::role("server");
     let (lock, directory) = state.into_server();
     let mut keep = vec![listeners.api.as_fd(), socket.as_fd(), lock.as_fd()];
     keep.extend(listeners.metrics.as_ref().map(AsFd::as_fd));
-    if let Err(error) = split::become_server(config.server_uid, &keep) {
+    if let Err(error) = split::become_server(child, config.server_uid, &keep) {
         log::line(Level::Error, "taskman-server", &error.to_string());
         return 1;
     }
@@ -160,7 +160,7 @@ fn make_certificates(config: &Config) -> Result<(), SysError> {
     let host = host(config).trim_start_matches('[').trim_end_matches(']').to_owned();
     let shown = directory.display().to_string();
     match clone::split().on("fork", "certificates")? {
-        Side::Child => std::process::exit(match certs::init(&directory, &[host]) {
+        Side::Child(_) => std::process::exit(match certs::init(&directory, &[host]) {
             Ok(_) => 0,
             Err(error) => {
                 log::line(Level::Error, "taskman-server", &error.to_string());

@@ -14,6 +14,7 @@ use nix::unistd::{chdir, setsid};
 use super::filter;
 use crate::error::{Context, SysError};
 use crate::sandbox;
+use crate::sys::clone::InChild;
 use crate::sys::{fd, seccomp, signal};
 
 /// The launcher hears these, and tells the server in order; a terminal would send them to both.
@@ -22,11 +23,11 @@ const NOT_FOR_THE_SERVER: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal
 /// Makes this process the server: `uid`, powerless, with nothing open but the standard streams and `keep`.
 ///
 /// Whoever owns another descriptor in this process must have forgotten it.
-pub fn become_server(uid: u32, keep: &[BorrowedFd<'_>]) -> Result<(), SysError> {
+pub fn become_server(child: InChild, uid: u32, keep: &[BorrowedFd<'_>]) -> Result<(), SysError> {
     setsid().on("setsid", "server")?;
     signal::ignore(&NOT_FOR_THE_SERVER).on("sigaction", "SIGINT, SIGTERM, SIGHUP")?;
     signal::unblock_all().on("sigprocmask", "none")?;
-    close_others(keep)?;
+    close_others(child, keep)?;
     // What was reached from where root stood is not reached from here.
     chdir(Path::new("/")).on("chdir", "/")?;
     umask(Mode::from_bits_truncate(0o077));
@@ -55,9 +56,9 @@ pub fn raise_open_files() -> Result<u64, SysError> {
 }
 
 /// Standard input too is replaced: what an operator types is not for the server.
-fn close_others(keep: &[BorrowedFd<'_>]) -> Result<(), SysError> {
+fn close_others(child: InChild, keep: &[BorrowedFd<'_>]) -> Result<(), SysError> {
     let null = std::fs::File::open("/dev/null").on("open", "/dev/null")?;
-    fd::place(&null, 0, false).on("dup3", "/dev/null")?;
+    fd::place(&child, &null, 0, false).on("dup3", "/dev/null")?;
     drop(null);
-    fd::close_all_but(keep).on("close_range", "all descriptors")
+    fd::close_all_but(child, keep).on("close_range", "all descriptors")
 }

@@ -13,10 +13,19 @@ const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 /// Which side of a new process this is.
 pub enum Side {
     /// The new process.
-    Child,
+    Child(InChild),
     /// The creator, with the child's pid and, from [`clone3`], its pidfd.
     Parent(i32, Option<OwnedFd>),
 }
+
+/// Whoever has this is in a process that was just made here. It has one thread. It executes a program or exits, and never goes back to what its
+/// creator was doing: so what it inherited is dropped nowhere, and its descriptors are those numbers and nobody's. That makes sound what would
+/// take a descriptor from its owner anywhere else, and so it is asked for there.
+///
+/// A process that goes on, as the server does, gives it up in [`close_all_but`](super::fd::close_all_but), before it has a thread or a
+/// descriptor of its own.
+#[derive(Debug)]
+pub struct InChild(());
 
 /// Whether this process has exactly one thread, as the kernel counts them.
 ///
@@ -46,7 +55,7 @@ pub fn clone3(flags: u64, cgroup: Option<BorrowedFd<'_>>) -> Result<Side, Errno>
     let pid =
         Errno::result(unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of::<libc::clone_args>()) })?;
     if pid == 0 {
-        return Ok(Side::Child);
+        return Ok(Side::Child(InChild(())));
     }
     // SAFETY: the kernel has just stored a new descriptor that nobody else owns.
     Ok(Side::Parent(pid as i32, Some(unsafe { OwnedFd::from_raw_fd(pidfd) })))
@@ -61,17 +70,17 @@ pub fn split() -> Result<Side, Errno> {
     }
     // SAFETY: single-threaded (checked above), so the child may use any memory it copied.
     match Errno::result(unsafe { libc::fork() })? {
-        0 => Ok(Side::Child),
+        0 => Ok(Side::Child(InChild(()))),
         // Not waited for yet, so the number is still its own.
         pid => PidFd::child(pid).map(|pidfd| Side::Parent(pid, Some(pidfd.into()))),
     }
 }
 
 /// Creates a process like this one.
-pub fn fork() -> Result<Side, Errno> {
-    // SAFETY: called in the child of `clone3` alone, which has one thread and makes no other.
+pub fn fork(_: &InChild) -> Result<Side, Errno> {
+    // SAFETY: this process has one thread (InChild), so the child may use any memory it copied.
     match Errno::result(unsafe { libc::fork() })? {
-        0 => Ok(Side::Child),
+        0 => Ok(Side::Child(InChild(()))),
         pid => Ok(Side::Parent(pid, None)),
     }
 }

@@ -106,8 +106,16 @@ impl PidFd {
     /// Kills the process.
     pub fn kill(&self) -> Result<(), Errno> {
         // SAFETY: without a siginfo the kernel reads no memory.
-        Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_send_signal, self.0.as_raw_fd(), libc::SIGKILL, 0, 0) })
-            .map(drop)
+        Errno::result(unsafe {
+            libc::syscall(
+                libc::SYS_pidfd_send_signal,
+                self.0.as_raw_fd(),
+                libc::SIGKILL,
+                std::ptr::null::<libc::siginfo_t>(),
+                0,
+            )
+        })
+        .map(drop)
     }
 
     /// Asks this process, if it is a sandbox-init, to send `signal` to its payload.
@@ -121,7 +129,13 @@ impl PidFd {
         {
             // SAFETY: without a siginfo the kernel reads no memory.
             return Errno::result(unsafe {
-                libc::syscall(libc::SYS_pidfd_send_signal, self.0.as_raw_fd(), signal, 0, 0)
+                libc::syscall(
+                    libc::SYS_pidfd_send_signal,
+                    self.0.as_raw_fd(),
+                    signal,
+                    std::ptr::null::<libc::siginfo_t>(),
+                    0,
+                )
             })
             .map(drop);
         }

@@ -9,7 +9,9 @@ pub fn reset_dispositions() -> Result<(), Errno> {
     let default = [0usize; 4];
     for signal in (1..=64).filter(|signal| ![libc::SIGKILL, libc::SIGSTOP].contains(signal)) {
         // SAFETY: the kernel reads 32 bytes, which live here, and installs no handler.
-        Errno::result(unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), 0, 8) })?;
+        Errno::result(unsafe {
+            libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), std::ptr::null::<usize>(), 8usize)
+        })?;
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::CString;
 use std::fs::File;
-use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
@@ -29,11 +29,12 @@ pub fn spawn(
     let null = fd::lift(null.map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::ENOENT)))?.into())?;
     match clone::clone3(0, None)? {
         Side::Parent(_, pidfd) => Ok(pidfd.expect("clone3 gives one").into()),
-        Side::Child => {
-            let _ = fd::place(&null, 0, false)
-                .and_then(|()| fd::place(&null, 1, false))
-                .and_then(|()| fd::place(socket, SOCKET, false))
-                .and_then(|()| fd::close_all_but(&[fd::placed(SOCKET), program]))
+        Side::Child(child) => {
+            let _ = fd::place(&child, &null, 0, false)
+                .and_then(|()| fd::place(&child, &null, 1, false))
+                .and_then(|()| fd::place(&child, socket, SOCKET, false))
+                .and_then(|()| fd::close_range(&child, SOCKET + 1, Some(program.as_raw_fd() - 1)))
+                .and_then(|()| fd::close_range(&child, program.as_raw_fd() + 1, None))
                 .and_then(|()| fexecve(program, args, env));
             // SAFETY: ends this process alone; its creator sees the code.
             unsafe { libc::_exit(127) }
@@ -41,9 +42,14 @@ pub fn spawn(
     }
 }
 
-/// The socket of a program that was started by [`spawn`]; it is not passed on.
+/// The socket of a program that was started by [`spawn`]; it is not passed on. EBADF where there is none, and the second time.
 pub fn given_socket() -> Result<OwnedFd, Errno> {
-    fcntl(fd::placed(SOCKET), FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
-    // SAFETY: it is open, and called once, first of all: nobody else in this process can own it yet.
-    Ok(unsafe { OwnedFd::from_raw_fd(SOCKET) })
+    // SAFETY: F_GETFD touches no memory.
+    if Errno::result(unsafe { libc::fcntl(SOCKET, libc::F_GETFD) })? & libc::FD_CLOEXEC != 0 {
+        return Err(Errno::EBADF);
+    }
+    // SAFETY: it is open, and came here through execve: all that this process opens is closed by that. So nobody owns it yet.
+    let socket = unsafe { OwnedFd::from_raw_fd(SOCKET) };
+    fcntl(&socket, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
+    Ok(socket)
 }

@@ -47,7 +47,7 @@ fn as_user(uid: u32) -> Result<(), Errno> {
     // SAFETY: the calls take numbers, but for the one that writes three words, which live here. They are made directly:
     // the C library would tell threads of it that this process does not have.
     unsafe {
-        Errno::result(libc::syscall(libc::SYS_setgroups, 0, 0))?;
+        Errno::result(libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<libc::gid_t>()))?;
         Errno::result(libc::syscall(libc::SYS_setresgid, uid, uid, uid))?;
         Errno::result(libc::syscall(libc::SYS_setresuid, uid, uid, uid))?;
         super::caps::clear()?;

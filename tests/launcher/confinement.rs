@@ -3,12 +3,11 @@
 use std::os::fd::AsFd;
 
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, fcntl};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{Pid, pipe};
 use taskman::server::split::become_server;
-use taskman::sys::clone::{Side, split};
+use taskman::sys::clone::{InChild, Side, split};
 
 use crate::stage::Case;
 
@@ -24,9 +23,9 @@ fn the_server_is_powerless_and_still_works() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let _client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     match split().unwrap() {
-        Side::Child => {
+        Side::Child(child) => {
             std::mem::forget(secret);
-            let code = std::panic::catch_unwind(|| server_side(&end, &listener)).map_or(1, |()| 0);
+            let code = std::panic::catch_unwind(|| server_side(child, &end, &listener)).map_or(1, |()| 0);
             std::process::exit(code)
         }
         Side::Parent(pid, _) => {
@@ -37,9 +36,9 @@ fn the_server_is_powerless_and_still_works() {
     }
 }
 
-fn server_side(kept: &std::os::fd::OwnedFd, listener: &std::net::TcpListener) {
+fn server_side(child: InChild, kept: &std::os::fd::OwnedFd, listener: &std::net::TcpListener) {
     // Not dropped: they are closed by number.
-    become_server(UID, &[kept.as_fd(), listener.as_fd()]).unwrap();
+    become_server(child, UID, &[kept.as_fd(), listener.as_fd()]).unwrap();
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     for line in ["NoNewPrivs:\t1", "Seccomp:\t2", "CapBnd:\t0000000000000000", "CapEff:\t0000000000000000"] {
         assert!(status.contains(line), "{line} is not in {status}");
@@ -71,5 +70,5 @@ fn server_side(kept: &std::os::fd::OwnedFd, listener: &std::net::TcpListener) {
 }
 
 fn is_open(number: i32) -> bool {
-    fcntl(taskman::sys::fd::placed(number), FcntlArg::F_GETFD).is_ok()
+    std::path::Path::new(&format!("/proc/self/fd/{number}")).symlink_metadata().is_ok()
 }

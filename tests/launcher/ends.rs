@@ -107,7 +107,7 @@ fn a_launcher_that_stood_still_says_nothing_untrue() {
         while !std::fs::read_to_string(format!("/proc/{launcher}/syscall")).unwrap().starts_with(&writes) {
             poll(&mut [], 1u8).unwrap();
         }
-        if let Side::Child = split().unwrap() {
+        if let Side::Child(_) = split().unwrap() {
             // The server has ended and its second is over: the launcher learns of both in one turn.
             poll(&mut [], 1500u16).unwrap();
             let mut heard = Vec::new();

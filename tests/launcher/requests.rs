@@ -186,7 +186,7 @@ fn descriptors_that_linger_hold_up_nobody() {
 
 fn another_process_is_the_end_of_the_server() {
     fatal(|client| {
-        if let Side::Child = split().unwrap() {
+        if let Side::Child(_) = split().unwrap() {
             client.send(&Request::Stop { task: TaskId::random(), grace_ms: 0 });
             std::process::exit(0);
         }

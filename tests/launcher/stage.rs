@@ -99,7 +99,7 @@ pub fn play_with(prepare: impl FnOnce(&Path), server: impl FnOnce(&mut Client)) 
     let (heard, say) = pipe().unwrap();
     let log = directory.path().join(LOG);
     let launcher = match split().unwrap() {
-        Side::Child => {
+        Side::Child(_) => {
             drop(heard);
             // For reading too: a pipe of that name waits for no reader.
             let log = File::options().read(true).append(true).create(true).open(&log).unwrap();
@@ -135,7 +135,7 @@ fn launch(config: &Config, say: File, server: impl FnOnce(&mut Client)) -> i32 {
     let launcher = Launcher::open().unwrap();
     let (here, there) = wire::pair().unwrap();
     match split().unwrap() {
-        Side::Child => {
+        Side::Child(_) => {
             drop(here);
             let mut client =
                 Client { socket: Some(there), say, directory: config.state_dir.clone(), waiting: Vec::new() };
