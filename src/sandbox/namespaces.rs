@@ -65,29 +65,40 @@ pub fn own_clock() -> Result<(), SysError> {
     std::fs::write("/proc/self/timens_offsets", offsets).on("write", "/proc/self/timens_offsets")
 }
 
-/// Small buffers for TCP in the task's own network: the kernel grants every connection its first ones whatever the memory
-/// limit says. Written through the host's `/proc`, which shows the network of whoever looks; or, where a container's runtime
-/// has made `/proc/sys` read-only, through one of its own that is there for this moment only, where the task's will be.
+/// Bounds what the task's own network holds and charges to nobody: the first buffers of every TCP connection, which the
+/// kernel grants whatever the memory limit says; connections that nobody has accepted; sending times. Written through the host's `/proc`, which
+/// shows the network of whoever looks; or, where a container's runtime has made `/proc/sys` read-only, through one of its own
+/// that is there for this moment only, where the task's will be.
 pub fn bound_socket_memory() -> Result<(), SysError> {
     if off(Defence::SocketMemory) || off(Defence::NetNamespace) {
         return Ok(());
     }
-    match write_buffer_sizes("/proc") {
+    match write_bounds("/proc") {
         Err(error) if error.errno() == Errno::EROFS => {}
         done => return done,
     }
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     mount(Some("proc"), "proc", Some("proc"), flags, None::<&str>).on("mount", "proc, to write to its sys")?;
-    write_buffer_sizes("proc")?;
+    write_bounds("proc")?;
     umount2("proc", MntFlags::MNT_DETACH).on("umount2", "proc, written to")
 }
 
-fn write_buffer_sizes(proc: &str) -> Result<(), SysError> {
-    for name in ["tcp_rmem", "tcp_wmem"] {
-        let path = format!("{proc}/sys/net/ipv4/{name}");
-        std::fs::write(&path, "4096 16384 65536").on("write", path)?;
+/// A buffer grows once its connection is accepted and read. A queue of five is what Python's servers ask for; with less, a burst of
+/// connections is not only slow: the kernel drops the last step of a handshake, and the client waits for a server that knows nothing of it.
+const BOUNDS: [(&str, &str); 3] =
+    [("ipv4/tcp_rmem", "4096 4096 65536"), ("ipv4/tcp_wmem", "4096 16384 65536"), ("core/somaxconn", "4")];
+
+fn write_bounds(proc: &str) -> Result<(), SysError> {
+    for (name, value) in BOUNDS {
+        let path = format!("{proc}/sys/net/{name}");
+        std::fs::write(&path, value).on("write", path)?;
     }
-    Ok(())
+    // Of the network's own on newer kernels alone; `taskman doctor` reads the host's.
+    let sending_times = format!("{proc}/sys/net/core/tstamp_allow_data");
+    match std::fs::write(&sending_times, "0") {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        done => done.on("write", sending_times),
+    }
 }
 
 /// The name the task finds itself on.

@@ -91,25 +91,25 @@ const fn int(arg: u8, mask: u64, values: &'static [u64]) -> Test {
 }
 
 /// The low word is all that the kernel reads: see the payload's condition of the same call.
-static CLONE: Condition = Condition { text: "a thread", any: &[&[int(0, THREAD, &[THREAD])]] };
+static CLONE: Condition = Condition::new("a thread", &[&[int(0, THREAD, &[THREAD])]]);
 const THREAD: u64 = libc::CLONE_THREAD as u64;
 
 /// Of its standard error, which it shares with the launcher, it may only ask. A terminal that it stops would hold up the
 /// launcher's next line; what it types into it, a shell would obey.
-static IOCTL: Condition = Condition {
-    text: "FIONBIO, FIOCLEX, FIONCLEX, FIONREAD, TCGETS",
-    any: &[&[int(1, u64::MAX, &[libc::FIONBIO, libc::FIOCLEX, libc::FIONCLEX, libc::FIONREAD, libc::TCGETS])]],
-};
+static IOCTL: Condition = Condition::new(
+    "FIONBIO, FIOCLEX, FIONCLEX, FIONREAD, TCGETS",
+    &[&[int(1, u64::MAX, &[libc::FIONBIO, libc::FIOCLEX, libc::FIONCLEX, libc::FIONREAD, libc::TCGETS])]],
+);
 
 /// Left out with intent: SO_LINGER. Handed to the launcher, such a socket would make it wait in the close.
-static SETSOCKOPT: Condition = Condition {
-    text: "at level SOL_SOCKET SO_REUSEADDR, SO_KEEPALIVE, SO_SNDBUF, SO_RCVBUF, SO_PASSCRED; at level IPPROTO_TCP \
+static SETSOCKOPT: Condition = Condition::new(
+    "at level SOL_SOCKET SO_REUSEADDR, SO_KEEPALIVE, SO_SNDBUF, SO_RCVBUF, SO_PASSCRED; at level IPPROTO_TCP \
            TCP_NODELAY, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_KEEPCNT",
-    any: &[
+    &[
         &[int(1, u64::MAX, &[libc::SOL_SOCKET as u64]), int(2, u64::MAX, &SOCKET_OPTIONS)],
         &[int(1, u64::MAX, &[libc::IPPROTO_TCP as u64]), int(2, u64::MAX, &TCP_OPTIONS)],
     ],
-};
+);
 const SOCKET_OPTIONS: [u64; 5] = [
     libc::SO_REUSEADDR as u64,
     libc::SO_KEEPALIVE as u64,

@@ -12,7 +12,7 @@ use libc::{
 };
 use libc::{SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO, SECCOMP_RET_KILL_PROCESS, sock_filter};
 
-use super::condition::{Condition, Test, Width};
+use super::condition::{Clause, Condition, Test, Width};
 use super::{Row, Rule};
 
 /// AUDIT_ARCH_X86_64: the machine number, 64 bit, little endian.
@@ -163,9 +163,15 @@ impl Backwards {
     }
 
     fn condition(&mut self, condition: &Condition) -> Label {
-        let mut otherwise = self.ret(REFUSE);
-        for clause in condition.any.iter().rev() {
-            let mut then = self.ret(SECCOMP_RET_ALLOW);
+        let refused = self.ret(SECCOMP_RET_ERRNO | condition.otherwise as u32);
+        let not_pretended = self.clauses(condition.any, SECCOMP_RET_ALLOW, refused);
+        self.clauses(condition.pretend, PRETEND, not_pretended)
+    }
+
+    /// Returns `value` where one of `clauses` holds.
+    fn clauses(&mut self, clauses: &[Clause], value: u32, mut otherwise: Label) -> Label {
+        for clause in clauses.iter().rev() {
+            let mut then = self.ret(value);
             for test in clause.iter().rev() {
                 then = self.test(test, then, otherwise);
             }

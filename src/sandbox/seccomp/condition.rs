@@ -29,18 +29,42 @@ pub struct Test {
     pub member: bool,
 }
 
-/// Holds when all tests of any one clause hold.
+/// Tests that must hold together.
+pub type Clause = &'static [Test];
+
+/// Which calls pass, which are answered without effect, and what all others answer. A clause of `pretend` comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Condition {
     /// In words, for the page.
     pub text: &'static str,
-    /// The clauses.
-    pub any: &'static [&'static [Test]],
+    /// The kernel decides where any one of these clauses holds.
+    pub any: &'static [Clause],
+    /// Returns 0 without effect where any one of these clauses holds.
+    pub pretend: &'static [Clause],
+    /// The errno otherwise; 0 is success without effect.
+    pub otherwise: i32,
 }
 
-const ALL: u64 = u64::MAX;
+impl Condition {
+    /// EPERM unless one of the clauses holds.
+    pub const fn new(text: &'static str, any: &'static [Clause]) -> Self {
+        Self { text, any, pretend: &[], otherwise: libc::EPERM }
+    }
 
-const fn int(arg: u8, mask: u64, values: &'static [u64]) -> Test {
+    /// Another errno in place of EPERM.
+    pub const fn or(self, otherwise: i32) -> Self {
+        Self { otherwise, ..self }
+    }
+
+    /// Calls that are answered without effect.
+    pub const fn pretending(self, pretend: &'static [Clause]) -> Self {
+        Self { pretend, ..self }
+    }
+}
+
+pub(super) const ALL: u64 = u64::MAX;
+
+pub(super) const fn int(arg: u8, mask: u64, values: &'static [u64]) -> Test {
     Test { arg, width: Width::Int, mask, values, member: true }
 }
 
@@ -54,14 +78,14 @@ pub const NAMESPACES: u64 = 0x7e02_0000;
 
 /// The kernel takes `lower_32_bits(clone_flags)` since clone3 exists, so the low word is the whole truth; libc hands
 /// an `int` over with undefined upper bits, so refusing those would break callers and protect nothing.
-pub static CLONE: Condition = Condition { text: "flags hold no CLONE_NEW*", any: &[&[int(0, NAMESPACES, &[0])]] };
+pub static CLONE: Condition = Condition::new("flags hold no CLONE_NEW*", &[&[int(0, NAMESPACES, &[0])]]);
 
 /// AF_INET with SOCK_PACKET becomes a packet socket in the kernel, and an unusual protocol loads its module: so type
 /// and protocol are part of what "AF_INET" means here. Not even netlink's routing family is among them: the kernel charges
 /// unread answers to nobody, and a task of 64 MiB held 720 MiB of the host's memory in them.
-pub static SOCKET: Condition = Condition {
-    text: "AF_UNIX; AF_INET or AF_INET6 as a TCP stream or as a UDP or ICMP echo datagram",
-    any: &[
+pub static SOCKET: Condition = Condition::new(
+    "AF_UNIX; AF_INET or AF_INET6 as a TCP stream or as a UDP or ICMP echo datagram",
+    &[
         &[int(0, ALL, &[libc::AF_UNIX as u64])],
         &[INTERNET, int(1, SOCK_TYPE, &[libc::SOCK_STREAM as u64]), int(2, ALL, &[0, libc::IPPROTO_TCP as u64])],
         &[
@@ -70,158 +94,114 @@ pub static SOCKET: Condition = Condition {
             int(2, ALL, &[0, libc::IPPROTO_ICMP as u64, libc::IPPROTO_UDP as u64, libc::IPPROTO_ICMPV6 as u64]),
         ],
     ],
-};
+);
 
 const INTERNET: Test = int(0, ALL, &[libc::AF_INET as u64, libc::AF_INET6 as u64]);
 /// The rest of `type` is SOCK_CLOEXEC and SOCK_NONBLOCK; other bits are EINVAL in the kernel.
 const SOCK_TYPE: u64 = 0xf;
 
 /// socketpair() exists for other families too, and creates the same sockets.
-pub static SOCKETPAIR: Condition = Condition { text: "AF_UNIX", any: &[&[int(0, ALL, &[libc::AF_UNIX as u64])]] };
-
-/// An upper layer protocol (kernel TLS, SMC) puts a second protocol engine on a TCP socket. A socket's packet filter is
-/// compiled into memory of which the whole host has one budget. And nobody's memory is charged for what waits in a socket's
-/// error queue (errors, sending times, notes of copies not made), nor for the keys of signed connections: 60 sockets of a
-/// task of 64 MiB held 440 MiB of errors. IPv6 groups, unlike those of IPv4, have no limit per socket, and leaving a million
-/// of them keeps a killed process in the kernel for many seconds.
-pub static SETSOCKOPT: Condition = Condition {
-    text: "neither TCP_ULP, TCP_MD5SIG, TCP_MD5SIG_EXT, TCP_AO_ADD_KEY at level IPPROTO_TCP, nor SO_ATTACH_FILTER, \
-           SO_ATTACH_BPF, SO_ATTACH_REUSEPORT_CBPF, SO_ATTACH_REUSEPORT_EBPF, SO_TIMESTAMPING, SO_ZEROCOPY at level \
-           SOL_SOCKET, nor IP_RECVERR at level IPPROTO_IP, nor IPV6_RECVERR and the joining of groups at \
-           level IPPROTO_IPV6",
-    any: &[
-        &[int_not(1, &[SOL_SOCKET, TCP, IP, IPV6])],
-        &[int(1, ALL, &[SOL_SOCKET]), int_not(2, &SOCKET_OPTIONS)],
-        &[int(1, ALL, &[TCP]), int_not(2, &TCP_OPTIONS)],
-        &[int(1, ALL, &[IP]), int_not(2, &[libc::IP_RECVERR as u64])],
-        &[int(1, ALL, &[IPV6]), int_not(2, &IPV6_OPTIONS)],
-    ],
-};
-const SOL_SOCKET: u64 = libc::SOL_SOCKET as u64;
-const TCP: u64 = libc::IPPROTO_TCP as u64;
-const IP: u64 = libc::IPPROTO_IP as u64;
-const IPV6: u64 = libc::IPPROTO_IPV6 as u64;
-const SOCKET_OPTIONS: [u64; 7] = [
-    libc::SO_ATTACH_FILTER as u64,
-    libc::SO_ATTACH_BPF as u64,
-    libc::SO_ATTACH_REUSEPORT_CBPF as u64,
-    libc::SO_ATTACH_REUSEPORT_EBPF as u64,
-    libc::SO_TIMESTAMPING as u64,
-    65, // SO_TIMESTAMPING_NEW
-    libc::SO_ZEROCOPY as u64,
-];
-const IPV6_OPTIONS: [u64; 5] = [
-    libc::IPV6_RECVERR as u64,
-    libc::IPV6_ADD_MEMBERSHIP as u64,
-    27, // IPV6_JOIN_ANYCAST
-    42, // MCAST_JOIN_GROUP
-    46, // MCAST_JOIN_SOURCE_GROUP
-];
-const TCP_OPTIONS: [u64; 4] = [
-    libc::TCP_ULP as u64,
-    libc::TCP_MD5SIG as u64,
-    32, // TCP_MD5SIG_EXT
-    38, // TCP_AO_ADD_KEY
-];
+pub static SOCKETPAIR: Condition = Condition::new("AF_UNIX", &[&[int(0, ALL, &[libc::AF_UNIX as u64])]]);
 
 /// Four requests that reach past the terminal's own user: input for whoever reads next (TIOCSTI), the console's
 /// selection and more (TIOCLINUX), the console's output (TIOCCONS), a line discipline by number, which loads modules
 /// of poor reputation (TIOCSETD). And the requests of file systems, but for reading a file's flags: the files are the
 /// host's, and so are the extents, labels and encryption keys these tell of or leave behind.
-pub static IOCTL: Condition = Condition {
-    text: "request is not TIOCSTI, TIOCLINUX, TIOCCONS, TIOCSETD, FS_IOC_GETFSLABEL nor of a file system's types 'f', 'X' and 0x15, whatever its \
+pub static IOCTL: Condition = Condition::new(
+    "request is not TIOCSTI, TIOCLINUX, TIOCCONS, TIOCSETD, FS_IOC_GETFSLABEL nor of a file system's types 'f', 'X' and 0x15, whatever its \
            upper 32 bits; FS_IOC_GETFLAGS",
-    any: &[
+    &[
         &[
             int_not(1, &[libc::TIOCSTI, libc::TIOCLINUX, libc::TIOCCONS, libc::TIOCSETD, FS_IOC_GETFSLABEL]),
             Test { arg: 1, width: Width::Int, mask: 0xff00, values: &[0x6600, 0x5800, 0x1500], member: false },
         ],
         &[int(1, ALL, &[libc::FS_IOC_GETFLAGS])],
     ],
-};
+);
 
 /// Of btrfs' type, which reflinks have too, but answered by most file systems.
 const FS_IOC_GETFSLABEL: u64 = 0x8100_9431;
 
 /// A directory notification on the host's own directories tells what others execute.
-pub static FCNTL: Condition =
-    Condition { text: "command is not F_NOTIFY", any: &[&[int_not(1, &[libc::F_NOTIFY as u64])]] };
+pub static FCNTL: Condition = Condition::new("command is not F_NOTIFY", &[&[int_not(1, &[libc::F_NOTIFY as u64])]]);
 
 /// As [`FCNTL`]: `/usr` is the host's, and opening a file there is what starting a program is. Changes may be watched.
-pub static INOTIFY: Condition = Condition {
-    text: "mask without IN_ACCESS, IN_OPEN and IN_CLOSE_NOWRITE",
-    any: &[&[int(2, (libc::IN_ACCESS | libc::IN_OPEN | libc::IN_CLOSE_NOWRITE) as u64, &[0])]],
-};
+pub static INOTIFY: Condition = Condition::new(
+    "mask without IN_ACCESS, IN_OPEN and IN_CLOSE_NOWRITE",
+    &[&[int(2, (libc::IN_ACCESS | libc::IN_OPEN | libc::IN_CLOSE_NOWRITE) as u64, &[0])]],
+);
 
 /// Pages of the host's hugetlb pool are not charged to the task's memory.
-pub static MMAP: Condition =
-    Condition { text: "flags without MAP_HUGETLB", any: &[&[int(3, libc::MAP_HUGETLB as u64, &[0])]] };
+pub static MMAP: Condition = Condition::new("flags without MAP_HUGETLB", &[&[int(3, libc::MAP_HUGETLB as u64, &[0])]]);
 /// As [`MMAP`].
-pub static MEMFD: Condition =
-    Condition { text: "flags without MFD_HUGETLB", any: &[&[int(1, libc::MFD_HUGETLB as u64, &[0])]] };
+pub static MEMFD: Condition = Condition::new("flags without MFD_HUGETLB", &[&[int(1, libc::MFD_HUGETLB as u64, &[0])]]);
 /// As [`MMAP`].
 pub static SHMGET: Condition =
-    Condition { text: "flags without SHM_HUGETLB", any: &[&[int(2, libc::SHM_HUGETLB as u64, &[0])]] };
+    Condition::new("flags without SHM_HUGETLB", &[&[int(2, libc::SHM_HUGETLB as u64, &[0])]]);
+
+/// A policy over part of a shared file is kept with the file, and charged to nobody: half a million of them were 170 MB. The
+/// whole process's policy (set_mempolicy) is one object.
+pub static MBIND: Condition =
+    Condition::new("mode is MPOL_DEFAULT", &[&[int(2, ALL, &[libc::MPOL_DEFAULT as u64])]]).or(libc::ENOSYS);
 
 /// Merging equal pages across tasks tells one task what another holds; the other two take host memory away.
-pub static MADVISE: Condition = Condition {
-    text: "advice is not MADV_MERGEABLE, MADV_HWPOISON or MADV_SOFT_OFFLINE",
-    any: &[&[int_not(2, &[libc::MADV_MERGEABLE as u64, libc::MADV_HWPOISON as u64, libc::MADV_SOFT_OFFLINE as u64])]],
-};
+pub static MADVISE: Condition = Condition::new(
+    "advice is not MADV_MERGEABLE, MADV_HWPOISON or MADV_SOFT_OFFLINE",
+    &[&[int_not(2, &[libc::MADV_MERGEABLE as u64, libc::MADV_HWPOISON as u64, libc::MADV_SOFT_OFFLINE as u64])]],
+);
 
 /// 0xffffffff asks and changes nothing. ADDR_NO_RANDOMIZE is for debuggers and sanitizers, which restart themselves
 /// with it; it weakens the caller alone. READ_IMPLIES_EXEC and MMAP_PAGE_ZERO weaken it for no one's good.
-pub static PERSONALITY: Condition = Condition {
-    text: "asks (0xffffffff), or sets 0 or ADDR_NO_RANDOMIZE",
-    any: &[&[int(0, ALL, &[0, libc::ADDR_NO_RANDOMIZE as u64, 0xffff_ffff])]],
-};
+pub static PERSONALITY: Condition = Condition::new(
+    "asks (0xffffffff), or sets 0 or ADDR_NO_RANDOMIZE",
+    &[&[int(0, ALL, &[0, libc::ADDR_NO_RANDOMIZE as u64, 0xffff_ffff])]],
+);
 
 /// Init has the task's uid: with another pid the payload could set init's limits.
-pub static PRLIMIT: Condition = Condition {
-    text: "pid is 0, the caller; RLIMIT_CORE is only read",
-    any: &[
+pub static PRLIMIT: Condition = Condition::new(
+    "pid is 0, the caller; RLIMIT_CORE is only read",
+    &[
         &[int(0, ALL, &[0]), int_not(1, &[RLIMIT_CORE])],
         &[int(0, ALL, &[0]), Test { arg: 2, width: Width::Long, mask: ALL, values: &[0], member: true }],
     ],
-};
+);
 
 /// A core handler behind a pipe runs on the host, as root, and heeds no limit but 1, which a task could lower to 0.
 const RLIMIT_CORE: u64 = libc::RLIMIT_CORE as u64;
 
 /// As [`PRLIMIT`].
-pub static SETRLIMIT: Condition =
-    Condition { text: "resource is not RLIMIT_CORE", any: &[&[int_not(0, &[RLIMIT_CORE])]] };
+pub static SETRLIMIT: Condition = Condition::new("resource is not RLIMIT_CORE", &[&[int_not(0, &[RLIMIT_CORE])]]);
 
 /// Runtimes sandbox parts of themselves; a filter only ever adds to this one. A listener would answer calls in the
 /// kernel's place, and the log flag would write the host's log.
-pub static SECCOMP: Condition = Condition {
-    text: "SECCOMP_SET_MODE_FILTER without NEW_LISTENER and LOG; SECCOMP_SET_MODE_STRICT; the two questions",
-    any: &[
+pub static SECCOMP: Condition = Condition::new(
+    "SECCOMP_SET_MODE_FILTER without NEW_LISTENER and LOG; SECCOMP_SET_MODE_STRICT; the two questions",
+    &[
         &[int(0, ALL, &[0, 2, 3])],
         &[
             int(0, ALL, &[libc::SECCOMP_SET_MODE_FILTER as u64]),
             int(1, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_LOG, &[0]),
         ],
     ],
-};
+);
 
 const FILE_TYPES: &[u64] = &[0, libc::S_IFREG as u64, libc::S_IFIFO as u64, libc::S_IFSOCK as u64];
 /// The mode is 16 bits wide; the file type is its upper four.
 pub static MKNOD: Condition =
-    Condition { text: "a regular file, FIFO or socket", any: &[&[int(1, libc::S_IFMT as u64, FILE_TYPES)]] };
+    Condition::new("a regular file, FIFO or socket", &[&[int(1, libc::S_IFMT as u64, FILE_TYPES)]]);
 /// As [`MKNOD`], one argument further.
 pub static MKNODAT: Condition =
-    Condition { text: "a regular file, FIFO or socket", any: &[&[int(2, libc::S_IFMT as u64, FILE_TYPES)]] };
+    Condition::new("a regular file, FIFO or socket", &[&[int(2, libc::S_IFMT as u64, FILE_TYPES)]]);
 
 /// An allow list of what programs ask about themselves. Left out with intent: PR_SET_MM (a process that rewrites its
 /// own command line and exe link lies to whoever looks from outside), PR_SCHED_CORE (keeps a core's other half idle),
 /// PR_SET_MEMORY_MERGE (see [`MADVISE`]), PR_TASK_PERF_EVENTS_*, PR_SET_IO_FLUSHER, PR_SET_SYSCALL_USER_DISPATCH, and
 /// other architectures' options.
-pub static PRCTL: Condition = Condition {
-    text: "option is one of: PDEATHSIG, DUMPABLE, KEEPCAPS, TIMING, NAME, SECCOMP, CAPBSET, TSC, SECUREBITS, \
+pub static PRCTL: Condition = Condition::new(
+    "option is one of: PDEATHSIG, DUMPABLE, KEEPCAPS, TIMING, NAME, SECCOMP, CAPBSET, TSC, SECUREBITS, \
            TIMERSLACK, MCE_KILL, CHILD_SUBREAPER, NO_NEW_PRIVS, THP_DISABLE, CAP_AMBIENT, SPECULATION_CTRL, MDWE, \
            PR_SET_VMA, PR_SET_PTRACER, PR_GET_AUXV",
-    any: &[&[int(
+    &[&[int(
         0,
         ALL,
         &[
@@ -263,4 +243,4 @@ pub static PRCTL: Condition = Condition {
             0x5961_6d61, // PR_SET_PTRACER: crash handlers call it before they fork
         ],
     )]],
-};
+);

@@ -11,11 +11,13 @@
 //! |---|---|
 //! | [`table`] | the policy: every call of x86_64 Linux, once |
 //! | [`condition`] | what of a call's arguments a rule looks at |
+//! | [`options`] | the socket options that a task may set and ask for |
 //! | [`compile`] | from rows to a classic BPF search tree |
 //! | [`page`] | from rows to `docs/seccomp.md` |
 
 pub mod compile;
 pub mod condition;
+pub mod options;
 pub mod page;
 pub mod table;
 
@@ -31,7 +33,7 @@ use condition::Condition;
 pub enum Rule {
     /// The kernel decides, as without a filter.
     Allow,
-    /// The kernel decides when the condition holds; EPERM otherwise.
+    /// The kernel decides when the condition holds; else the condition's own answer, mostly EPERM.
     AllowIf(&'static Condition),
     /// EPERM: known, and not for a task.
     Refuse,

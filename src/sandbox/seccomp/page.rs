@@ -17,7 +17,7 @@ It is the same in every build profile and on every host.
 - A number that is not on this page answers ENOSYS. That includes every x32 number (bit 30 set).
 - A call of another architecture (32-bit `int 0x80`, for one) kills the process with SIGSYS: its numbers mean other calls.
 - *allowed* means that the kernel decides as it would without a filter; *EPERM* and *ENOSYS* are the caller's errno;
-  *returns 0* means success without effect. A condition that does not hold is EPERM.
+  *returns 0* means success without effect. A condition that does not hold is EPERM, or the errno named with it.
 - Conditions look at the bits that the kernel reads: an `int` argument counts with its low 32 bits, whatever the upper
   32 hold.
 ";
@@ -46,9 +46,20 @@ fn section(page: &mut String, title: &str, why: &str, rows: &[Row]) {
 fn rule(rule: Rule) -> String {
     match rule {
         Rule::Allow => "allowed".into(),
-        Rule::AllowIf(condition) => format!("allowed if: {}", condition.text),
+        Rule::AllowIf(condition) => format!("allowed if: {}{}", condition.text, otherwise(condition.otherwise)),
         Rule::Refuse => "EPERM".into(),
         Rule::NoSys => "ENOSYS".into(),
         Rule::Pretend => "returns 0".into(),
+    }
+}
+
+fn otherwise(errno: i32) -> &'static str {
+    match errno {
+        0 => "; returns 0 otherwise",
+        libc::EPERM => "",
+        libc::EINVAL => "; EINVAL otherwise",
+        libc::ENOSYS => "; ENOSYS otherwise",
+        libc::ENOPROTOOPT => "; ENOPROTOOPT otherwise",
+        _ => "; an errno without a name here otherwise",
     }
 }

@@ -5,9 +5,10 @@
 
 use super::Rule::{Allow, AllowIf, NoSys, Pretend, Refuse};
 use super::condition::{
-    CLONE, FCNTL, INOTIFY, IOCTL, MADVISE, MEMFD, MKNOD, MKNODAT, MMAP, PERSONALITY, PRCTL, PRLIMIT, SECCOMP,
-    SETRLIMIT, SETSOCKOPT, SHMGET, SOCKET, SOCKETPAIR,
+    CLONE, FCNTL, INOTIFY, IOCTL, MADVISE, MBIND, MEMFD, MKNOD, MKNODAT, MMAP, PERSONALITY, PRCTL, PRLIMIT, SECCOMP,
+    SETRLIMIT, SHMGET, SOCKET, SOCKETPAIR,
 };
+use super::options::{GETSOCKOPT, SETSOCKOPT};
 use super::{Group, Row};
 
 /// Numbers by name: libc's, and those that libc does not have yet.
@@ -119,7 +120,10 @@ pub static PAYLOAD: &[Group] = &[
             AllowIf(&MEMFD), "as mmap": SYS_memfd_create;
             AllowIf(&MADVISE), "sharing pages with other tasks is a side channel": SYS_madvise;
             Allow, "the JVM, .NET and numactl place their own memory, on nodes the task has anyway":
-                SYS_mbind SYS_set_mempolicy SYS_get_mempolicy SYS_set_mempolicy_home_node;
+                SYS_set_mempolicy SYS_get_mempolicy;
+            AllowIf(&MBIND), "policies of shared memory are charged to nobody; a policy is a hint, and its users go on \
+                              without": SYS_mbind;
+            NoSys, "as mbind": SYS_set_mempolicy_home_node;
             Refuse, "emulated since Linux 4.0 and unused": SYS_remap_file_pages;
             Refuse, "takes pages out of the kernel's own map; no runtime needs it": SYS_memfd_secret;
             Refuse, "tells which pages of the host's files others have read": SYS_cachestat;
@@ -200,10 +204,11 @@ pub static PAYLOAD: &[Group] = &[
         rows: rows! {
             AllowIf(&SOCKET), "AF_INET alone would still mean packet sockets (SOCK_PACKET) and SCTP": SYS_socket;
             AllowIf(&SOCKETPAIR), "": SYS_socketpair;
-            AllowIf(&SETSOCKOPT), "kernel TLS and SMC on a TCP socket; libraries fall back": SYS_setsockopt;
+            AllowIf(&SETSOCKOPT), "many options hold memory of the kernel that is charged to nobody; on a kernel without \
+                                   an option programs go on": SYS_setsockopt;
+            AllowIf(&GETSOCKOPT), "as setsockopt": SYS_getsockopt;
             Allow, "": SYS_connect SYS_accept SYS_accept4 SYS_sendto SYS_recvfrom SYS_sendmsg SYS_recvmsg
-                SYS_sendmmsg SYS_recvmmsg SYS_shutdown SYS_bind SYS_listen SYS_getsockname SYS_getpeername
-                SYS_getsockopt;
+                SYS_sendmmsg SYS_recvmmsg SYS_shutdown SYS_bind SYS_listen SYS_getsockname SYS_getpeername;
         },
     },
     Group {

@@ -34,7 +34,7 @@ pub fn cases() -> Vec<Case> {
             },
             attack: |bench, arm| {
                 let (answers, bytes) = grown(bench, Some(arm), &FILTER)?;
-                answers.all(&EVERYWHERE, &ATTACH.map(|name| (name, "EPERM")))?;
+                answers.all(&EVERYWHERE, &ATTACH.map(|name| (name, "ENOPROTOOPT")))?;
                 ensure!(bytes < FILTER.mark, "{} grew by {bytes} bytes", FILTER.field);
                 Ok(())
             },
@@ -42,7 +42,7 @@ pub fn cases() -> Vec<Case> {
         Case {
             id: "R24",
             tier: 1,
-            what: "asks sockets for error queues, sending times, keys of signed connections and IPv6 groups",
+            what: "asks sockets for error queues, sending times, keys of signed connections, packet options and groups",
             defence: &["seccomp"],
             control: |bench| match options(bench, None) {
                 Ok(answers) => {
@@ -50,24 +50,83 @@ pub fn cases() -> Vec<Case> {
                     for name in REFUSED.iter().filter(|name| answers.get("main", name) == Some("ENOPROTOOPT")) {
                         bench.note(format_args!("SKIP {name}: ENOPROTOOPT outside too"));
                     }
-                    answers.works(&EVERYWHERE, &QUEUES.map(|name| (name, "ok")))
+                    let set = PRETENDED.map(|name| [(name, "ok"), (set(name), "yes")]);
+                    let wanted = GRANTED.map(|name| (name, "ok")).into_iter().chain(set.into_iter().flatten());
+                    answers.works(&EVERYWHERE, &wanted.collect::<Vec<_>>())
                 }
                 Err(fail) => Control::Broken(fail.to_string()),
             },
             attack: |bench, arm| {
                 let answers = options(bench, Some(arm))?;
-                answers.all(&EVERYWHERE, &QUEUES.map(|name| (name, "EPERM")))?;
-                answers.all(&EVERYWHERE, &REFUSED.map(|name| (name, "EPERM")))?;
+                answers.all(&EVERYWHERE, &GRANTED.map(|name| (name, "ENOPROTOOPT")))?;
+                answers.all(&EVERYWHERE, &REFUSED.map(|name| (name, "ENOPROTOOPT")))?;
+                for name in PRETENDED {
+                    answers.all(&EVERYWHERE, &[(name, "ok"), (set(name), "no")])?;
+                }
                 answers.all(&EVERYWHERE, &[("allowed-nodelay", "ok"), ("allowed-v6only", "ok")])
             },
+        },
+        Case {
+            id: "R25",
+            tier: 1,
+            what: "keeps 64 KB of IPv6 packet options on each of its sockets",
+            defence: &["seccomp"],
+            control: |bench| control(grown(bench, None, &PACKET_OPTIONS), &PACKET_OPTIONS, &[]),
+            attack: |bench, arm| bounded(bench, arm, &PACKET_OPTIONS),
+        },
+        Case {
+            id: "R26",
+            tier: 1,
+            what: "gives every other page of a shared file a memory policy of its own",
+            defence: &["seccomp"],
+            control: |bench| match grown(bench, None, &POLICIES) {
+                Ok((answers, _)) if answers.get("main", "policy") == Some("ENOSYS") => {
+                    Control::Cannot("this kernel has no memory policies (CONFIG_NUMA)".to_owned())
+                }
+                result => control(result, &POLICIES, &[]),
+            },
+            attack: |bench, arm| bounded(bench, arm, &POLICIES),
         },
     ]
 }
 
 /// Options that any kernel grants outside.
-const QUEUES: [&str; 6] = ["recverr", "recverr6", "recverr-high", "timestamping", "timestamping-new", "zerocopy"];
-/// Options that are asked for with a value that no kernel takes: what is learned is who refuses.
-const REFUSED: [&str; 8] = ["md5", "md5-ext", "ao-key", "ulp", "group6", "anycast6", "join6", "source6"];
+const GRANTED: [&str; 6] = ["timestamping", "timestamping-new", "zerocopy", "rcvlowat", "save-syn", "fastopen"];
+/// Options that programs cannot do without, and that are not set.
+const PRETENDED: [&str; 4] = ["recverr", "recverr6", "recverr-high", "rcvbuf"];
+/// Options that not every kernel has, or that are asked for with a value that none takes: what is learned is who refuses.
+const REFUSED: [&str; 20] = [
+    "gro",
+    "md5",
+    "md5-ext",
+    "ao-key",
+    "ulp",
+    "encap",
+    "group4",
+    "source4",
+    "filter4",
+    "join4",
+    "join-source4",
+    "join-filter4",
+    "packet-options6",
+    "hop-options6",
+    "dest-options6",
+    "flow-label6",
+    "group6",
+    "anycast6",
+    "join6",
+    "source6",
+];
+
+/// The name under which the probe says whether a pretended option was set after all.
+fn set(name: &str) -> &'static str {
+    match name {
+        "recverr" => "recverr-set",
+        "recverr6" => "recverr6-set",
+        "recverr-high" => "recverr-high-set",
+        _ => "rcvbuf-set",
+    }
+}
 
 fn options(bench: &Bench, arm: Option<Arm>) -> Result<Answers, Fail> {
     let launch = arm.map_or_else(|| bench.direct(), |arm| bench.task(arm));
@@ -76,23 +135,35 @@ fn options(bench: &Bench, arm: Option<Arm>) -> Result<Answers, Fail> {
 
 const ATTACH: [&str; 5] = ["filter", "reuseport-filter", "bpf", "reuseport-bpf", "filter-high"];
 
-/// A probe, how many sockets it takes, the kernel's counter that shows it, and from where on it does.
+/// A probe, how many objects it makes, the kernel's counter that shows it, and from where on it does.
 struct Holder {
     probe: &'static str,
-    sockets: &'static str,
+    objects: &'static str,
     field: &'static str,
     mark: u64,
 }
 
 /// Some 180 MiB if nothing refuses it, and half of that as the mark: others on this host use the kernel's memory too.
-const NETLINK: Holder = Holder { probe: "r_netlink", sockets: "200", field: "SUnreclaim", mark: 80 << 20 };
+const NETLINK: Holder = Holder { probe: "r_netlink", objects: "200", field: "SUnreclaim", mark: 80 << 20 };
 /// Some 40 MiB.
-const FILTER: Holder = Holder { probe: "r_attach", sockets: "300", field: "VmallocUsed", mark: 16 << 20 };
+const FILTER: Holder = Holder { probe: "r_attach", objects: "300", field: "VmallocUsed", mark: 16 << 20 };
+
+/// Some 65 MiB on 1,000 sockets.
+const PACKET_OPTIONS: Holder = Holder { probe: "r_pktopt", objects: "1000", field: "SUnreclaim", mark: 30 << 20 };
+/// Some 70 MiB.
+const POLICIES: Holder = Holder { probe: "r_policy", objects: "200000", field: "SUnreclaim", mark: 30 << 20 };
+
+/// What the task could make of them takes no more than the counter's noise.
+fn bounded(bench: &Bench, arm: Arm, holder: &Holder) -> Result<(), Fail> {
+    let (_, bytes) = grown(bench, Some(arm), holder)?;
+    ensure!(bytes < holder.mark, "{} grew by {bytes} bytes", holder.field);
+    Ok(())
+}
 
 fn grown(bench: &Bench, arm: Option<Arm>, holder: &Holder) -> Result<(Answers, u64), Fail> {
     let launch = arm.map_or_else(|| bench.direct(), |arm| bench.task(arm));
     let (before, mut during) = (super::meminfo(holder.field), 0);
-    let (answers, _) = watch(bench, arm, launch.probe(holder.probe, &[holder.sockets]), |_| {
+    let (answers, _) = watch(bench, arm, launch.probe(holder.probe, &[holder.objects]), |_| {
         during = super::meminfo(holder.field);
         Ok(())
     })?;

@@ -4,19 +4,56 @@ use std::fs;
 
 use nix::sys::signal::Signal;
 
-use crate::harness::{Arm, Bench, Case, Fail};
+use crate::harness::answers::watch;
+use crate::harness::{Arm, Bench, Case, Control, Fail};
 use crate::support::pace;
 use crate::{ensure, require};
 
 pub fn cases() -> Vec<Case> {
-    vec![Case {
-        id: "R20",
-        tier: 1,
-        what: "keeps its memory in the receive queues of sockets",
-        defence: &["memory,swap,socket-memory"],
-        control: |bench| queues_hold_memory(bench).into(),
-        attack: queues_are_bounded,
-    }]
+    vec![
+        Case {
+            id: "R20",
+            tier: 1,
+            what: "keeps its memory in the receive queues of sockets",
+            defence: &["memory,swap,socket-memory"],
+            control: |bench| queues_hold_memory(bench).into(),
+            attack: queues_are_bounded,
+        },
+        Case {
+            id: "R27",
+            tier: 1,
+            what: "leaves connections, which are charged to nobody, in the queues of its listeners",
+            defence: &["socket-memory"],
+            control: |bench| match backlog(bench, None) {
+                Ok(bytes) if bytes > 2 * QUEUED => Control::Works,
+                Ok(bytes) => Control::Broken(format!("only {bytes} bytes in queues")),
+                Err(fail) => Control::Broken(fail.to_string()),
+            },
+            attack: |bench, arm| {
+                let bytes = backlog(bench, Some(arm))?;
+                ensure!(bytes < QUEUED, "{bytes} bytes in the queues of {LISTENERS} listeners");
+                Ok(())
+            },
+        },
+    ]
+}
+
+const LISTENERS: u64 = 200;
+/// Five connections wait at a listener, each with what fits into its first buffer. Twice that, because the counter is the host's.
+const QUEUED: u64 = 2 * LISTENERS * 5 * 12_288;
+
+/// By how much the host's TCP memory grows when as many connect as may.
+fn backlog(bench: &Bench, arm: Option<Arm>) -> Result<u64, Fail> {
+    let launch = arm.map_or_else(|| bench.direct(), |arm| bench.task(arm));
+    let (before, mut during) = (held("TCP:"), 0);
+    let (answers, _) = watch(bench, arm, launch.probe("r_backlog", &[&LISTENERS.to_string(), "60"]), |_| {
+        during = held("TCP:");
+        Ok(())
+    })?;
+    let bytes = during.saturating_sub(before);
+    let queued = answers.get("main", "queued").and_then(|n| u64::from_str_radix(n, 16).ok()).unwrap_or(0);
+    bench.note(format!("{queued} connections wait; the host's TCP memory grew by {} KiB", bytes >> 10));
+    Ok(bytes)
 }
 
 const LIMIT: u64 = 48 << 20;
