@@ -16,14 +16,16 @@ fn main() {
     sandbox_init();
 }
 
-/// As an array of Rust's.
+/// As arrays of Rust's.
 fn filter() {
     println!("cargo::rerun-if-changed=src/sandbox/seccomp");
     let instruction = |libc::sock_filter { code, jt, jf, k }| {
         format!("libc::sock_filter {{ code: {code}, jt: {jt}, jf: {jf}, k: {k} }},\n")
     };
-    let array: String = seccomp::payload().into_iter().map(instruction).collect();
-    std::fs::write(out_dir().join("payload-filter.rs"), format!("[\n{array}]")).expect("OUT_DIR can be written to");
+    for (file, own_filters) in [("payload-filter.rs", false), ("own-filters-filter.rs", true)] {
+        let array: String = seccomp::payload(own_filters).into_iter().map(instruction).collect();
+        std::fs::write(out_dir().join(file), format!("[\n{array}]")).expect("OUT_DIR can be written to");
+    }
 }
 
 fn out_dir() -> PathBuf {

@@ -28,6 +28,7 @@ pub enum Defence {
     Fsize,
     Groups,
     HandedDown,
+    InitFilter,
     InitImage,
     InitReap,
     Io,

@@ -46,7 +46,8 @@ pub struct Args {
     limits: LimitFlags,
     #[command(flatten)]
     shape: ShapeFlags,
-    /// What the task finds inside: default, or judge (/proc holds its own processes and nothing more)
+    /// What the task finds inside: default, judge (/proc holds its own processes and nothing more), or filters (default, and
+    /// programs may put seccomp filters on themselves)
     #[arg(long, value_name = "NAME", default_value = "default", help_heading = "Shape")]
     profile: Profile,
     /// Uids to run tasks under, none of which may belong to an account

@@ -185,6 +185,18 @@ impl Starting {
         (self.placement, self.lease)
     }
 
+    /// What sandbox-init has said of itself before it ended, and with it the payload-to-be.
+    fn init_gave_up(&self) -> Option<Errno> {
+        let readable = PollFd::new(self.status.as_fd(), PollFlags::POLLIN);
+        if !poll_until([Some(readable)], Some(Instant::now())).ok()?[0] {
+            return None;
+        }
+        let mut status = [0; 4];
+        let told = nix::unistd::read(&self.status, &mut status).ok()? == status.len();
+        let errno = i32::from_ne_bytes(status).checked_neg()?;
+        (told && errno > 0).then(|| Errno::from_raw(errno))
+    }
+
     fn judge(&mut self) -> Result<(), StartError> {
         // It may have been built, and ended, between two looks.
         let said = self.said.strip_prefix(&[sandbox::PARKED]).unwrap_or(&self.said);
@@ -193,7 +205,13 @@ impl Starting {
             [] if failure.is_some() => Ok(()),
             [] => {
                 self.died = true;
-                Err(died(&self.spec, &self.placement.group))
+                Err(match self.init_gave_up() {
+                    Some(errno) => StartError::step("init")(
+                        SysError::new("seccomp", "sandbox-init's filter", errno)
+                            .hint("filters of the whole host share one budget: sysctl net.core.bpf_jit_limit"),
+                    ),
+                    None => died(&self.spec, &self.placement.group),
+                })
             }
             failure => Err(failed(failure, &self.spec)),
         }

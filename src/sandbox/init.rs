@@ -62,8 +62,13 @@ fn execute(plan: &Plan<'_>, payload: i32) -> Result<Infallible, SysError> {
 
 /// What the mutation arm's sandbox-init reads: the payload's pid, and one letter for each thing it is not to do.
 fn mutated_arguments(payload: i32) -> Vec<CString> {
-    let letters =
-        [(Defence::InitReap, 'r'), (Defence::Dumpable, 'd'), (Defence::Seccomp, 's'), (Defence::DeathSignal, 'p')];
+    let letters = [
+        (Defence::InitReap, 'r'),
+        (Defence::Dumpable, 'd'),
+        (Defence::Seccomp, 's'),
+        (Defence::DeathSignal, 'p'),
+        (Defence::InitFilter, 'f'),
+    ];
     let letters: String = letters.iter().filter(|(defence, _)| off(*defence)).map(|(_, letter)| letter).collect();
     ["taskman-init", &payload.to_string(), &letters].map(|text| CString::new(text).unwrap_or_default()).to_vec()
 }

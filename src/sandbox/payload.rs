@@ -14,10 +14,13 @@ use crate::fault;
 use crate::mutation::{Defence, off};
 use crate::sys;
 use crate::sys::{fd, signal};
+use crate::task::profile::Profile;
 use crate::task::spec::Command;
 
 /// [`super::seccomp::payload`], compiled when this program was and not at each start.
 static FILTER: &[libc::sock_filter] = &include!(concat!(env!("OUT_DIR"), "/payload-filter.rs"));
+/// The same for [`Profile::Filters`].
+static OWN_FILTERS: &[libc::sock_filter] = &include!(concat!(env!("OUT_DIR"), "/own-filters-filter.rs"));
 
 /// Beside [`FAILURE`], the one descriptor above 2 that is open until execve.
 const GO: i32 = 4;
@@ -36,7 +39,8 @@ pub fn become_payload(plan: &Plan<'_>, processors: &CpuSet) -> Result<Infallible
     step("descriptors", keep_descriptors(plan))?;
     step("signals", signal::unblock_all().on("sigprocmask", "none"))?;
     if !off(Defence::Seccomp) {
-        step("seccomp", sys::seccomp::install(FILTER).on("seccomp", "payload filter"))?;
+        let filter = if plan.spec.profile == Profile::Filters { OWN_FILTERS } else { FILTER };
+        step("seccomp", sys::seccomp::install(filter).on("seccomp", "payload filter"))?;
     }
     if !off(Defence::PayloadNotPid1) {
         step("init", wait_for_init(plan))?;
@@ -164,6 +168,7 @@ mod tests {
 
     #[test]
     fn the_filter_is_the_tables() {
-        assert_eq!(*FILTER, *seccomp::payload());
+        assert_eq!(*FILTER, *seccomp::payload(false));
+        assert_eq!(*OWN_FILTERS, *seccomp::payload(true));
     }
 }

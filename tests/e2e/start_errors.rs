@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::support::run::TASKMAN;
-use crate::support::{GUARD, HostDir, Run, Started};
+use crate::support::{GUARD, HostDir, Run, Started, mutation};
 
 /// Shows a host directory at `/opt/x` and tries to execute `name` in it.
 #[track_caller]
@@ -158,4 +158,14 @@ fn help_and_version_are_no_failures() {
         assert_eq!(ended.status.code(), Some(0), "{arguments:?}: {ended:?}");
         assert!(ended.text().contains("taskman"), "{arguments:?}: {ended:?}");
     }
+}
+
+#[test]
+fn sandbox_init_says_why_it_gives_up() {
+    let mutant = mutation::build("taskman").unwrap();
+    let ended =
+        Command::new(mutant).env("TASKMAN_MUTATION", "init-filter").args(["run", "--", "true"]).output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(125), "{said}");
+    assert!(said.contains("seccomp sandbox-init's filter: EFAULT") && said.contains("bpf_jit_limit"), "{said}");
 }

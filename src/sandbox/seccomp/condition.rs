@@ -172,18 +172,30 @@ const RLIMIT_CORE: u64 = libc::RLIMIT_CORE as u64;
 /// As [`PRLIMIT`].
 pub static SETRLIMIT: Condition = Condition::new("resource is not RLIMIT_CORE", &[&[int_not(0, &[RLIMIT_CORE])]]);
 
-/// Runtimes sandbox parts of themselves; a filter only ever adds to this one. A listener would answer calls in the
-/// kernel's place, and the log flag would write the host's log.
+/// A filter is compiled into memory of which the whole host has one budget, charged to nobody: twelve tasks could use it up, and then
+/// neither a task nor any service of the host could put a filter on itself. And one that answers SECCOMP_RET_LOG writes to the
+/// host's log. Strict mode is the kernel's own EINVAL for a process that has a filter.
 pub static SECCOMP: Condition = Condition::new(
-    "SECCOMP_SET_MODE_FILTER without NEW_LISTENER and LOG; SECCOMP_SET_MODE_STRICT; the two questions",
+    "the two questions, SECCOMP_GET_ACTION_AVAIL and SECCOMP_GET_NOTIF_SIZES; in the profile `filters` also \
+     SECCOMP_SET_MODE_FILTER without NEW_LISTENER and LOG",
+    &[&[QUESTION]],
+)
+.or(libc::EINVAL);
+const QUESTION: Test = int(0, ALL, &[2, 3]);
+
+/// Where the operator has granted it. A filter only ever adds to this one; a listener would answer calls in the kernel's place, and the
+/// log flag would write the host's log.
+pub static SECCOMP_FILTERS: Condition = Condition::new(
+    "",
     &[
-        &[int(0, ALL, &[0, 2, 3])],
+        &[QUESTION],
         &[
             int(0, ALL, &[libc::SECCOMP_SET_MODE_FILTER as u64]),
             int(1, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_LOG, &[0]),
         ],
     ],
-);
+)
+.or(libc::EINVAL);
 
 const FILE_TYPES: &[u64] = &[0, libc::S_IFREG as u64, libc::S_IFIFO as u64, libc::S_IFSOCK as u64];
 /// The mode is 16 bits wide; the file type is its upper four.
@@ -193,54 +205,60 @@ pub static MKNOD: Condition =
 pub static MKNODAT: Condition =
     Condition::new("a regular file, FIFO or socket", &[&[int(2, libc::S_IFMT as u64, FILE_TYPES)]]);
 
-/// An allow list of what programs ask about themselves. Left out with intent: PR_SET_MM (a process that rewrites its
-/// own command line and exe link lies to whoever looks from outside), PR_SCHED_CORE (keeps a core's other half idle),
+/// An allow list of what programs ask about themselves. Left out with intent: PR_SET_SECCOMP (see [`SECCOMP`]), PR_SET_MM (a process
+/// that rewrites its own command line and exe link lies to whoever looks from outside), PR_SCHED_CORE (keeps a core's other half idle),
 /// PR_SET_MEMORY_MERGE (see [`MADVISE`]), PR_TASK_PERF_EVENTS_*, PR_SET_IO_FLUSHER, PR_SET_SYSCALL_USER_DISPATCH, and
-/// other architectures' options.
+/// other architectures' options. EINVAL is what a kernel says to an option that it does not have.
 pub static PRCTL: Condition = Condition::new(
-    "option is one of: PDEATHSIG, DUMPABLE, KEEPCAPS, TIMING, NAME, SECCOMP, CAPBSET, TSC, SECUREBITS, \
-           TIMERSLACK, MCE_KILL, CHILD_SUBREAPER, NO_NEW_PRIVS, THP_DISABLE, CAP_AMBIENT, SPECULATION_CTRL, MDWE, \
-           PR_SET_VMA, PR_SET_PTRACER, PR_GET_AUXV",
-    &[&[int(
-        0,
-        ALL,
-        &[
-            1,
-            2,
-            3,
-            4, // PDEATHSIG, DUMPABLE
-            7,
-            8, // KEEPCAPS: the locked securebits answer
-            13,
-            14,
-            15,
-            16, // TIMING, NAME
-            21,
-            22,
-            23,
-            24, // SECCOMP, CAPBSET
-            25,
-            26,
-            27,
-            28,
-            29,
-            30, // TSC, SECUREBITS, TIMERSLACK
-            33,
-            34, // MCE_KILL: the caller's own policy
-            36,
-            37,
-            38,
-            39, // CHILD_SUBREAPER, NO_NEW_PRIVS
-            41,
-            42, // THP_DISABLE
-            47, // CAP_AMBIENT: nothing to raise, and programs ask
-            52,
-            53, // SPECULATION_CTRL
-            65,
-            66,          // MDWE
-            0x4155_5856, // PR_GET_AUXV
-            0x5356_4d41, // PR_SET_VMA: allocators name their memory
-            0x5961_6d61, // PR_SET_PTRACER: crash handlers call it before they fork
-        ],
-    )]],
+    "option is one of: PDEATHSIG, DUMPABLE, KEEPCAPS, TIMING, NAME, PR_GET_SECCOMP, CAPBSET, TSC, SECUREBITS, \
+     TIMERSLACK, MCE_KILL, CHILD_SUBREAPER, NO_NEW_PRIVS, THP_DISABLE, CAP_AMBIENT, SPECULATION_CTRL, MDWE, \
+     PR_SET_VMA, PR_SET_PTRACER, PR_GET_AUXV; in the profile `filters` also PR_SET_SECCOMP",
+    &[&[PRCTL_OPTIONS]],
+)
+.or(libc::EINVAL);
+
+/// As [`SECCOMP_FILTERS`].
+pub static PRCTL_FILTERS: Condition =
+    Condition::new("", &[&[PRCTL_OPTIONS], &[int(0, ALL, &[libc::PR_SET_SECCOMP as u64])]]).or(libc::EINVAL);
+
+const PRCTL_OPTIONS: Test = int(
+    0,
+    ALL,
+    &[
+        1,
+        2,
+        3,
+        4, // PDEATHSIG, DUMPABLE
+        7,
+        8, // KEEPCAPS: the locked securebits answer
+        13,
+        14,
+        15,
+        16, // TIMING, NAME
+        21, // PR_GET_SECCOMP
+        23,
+        24, // CAPBSET
+        25,
+        26,
+        27,
+        28,
+        29,
+        30, // TSC, SECUREBITS, TIMERSLACK
+        33,
+        34, // MCE_KILL: the caller's own policy
+        36,
+        37,
+        38,
+        39, // CHILD_SUBREAPER, NO_NEW_PRIVS
+        41,
+        42, // THP_DISABLE
+        47, // CAP_AMBIENT: nothing to raise, and programs ask
+        52,
+        53, // SPECULATION_CTRL
+        65,
+        66,          // MDWE
+        0x4155_5856, // PR_GET_AUXV
+        0x5356_4d41, // PR_SET_VMA: allocators name their memory
+        0x5961_6d61, // PR_SET_PTRACER: crash handlers call it before they fork
+    ],
 );

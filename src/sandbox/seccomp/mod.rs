@@ -67,8 +67,13 @@ pub struct Group {
     pub rows: &'static [Row],
 }
 
-/// The payload's filter.
-pub fn payload() -> Vec<libc::sock_filter> {
-    let rows: Vec<Row> = table::rows().copied().collect();
+/// The payload's filter; `own_filters`: with the right to add filters to it.
+pub fn payload(own_filters: bool) -> Vec<libc::sock_filter> {
+    let granted = |row: &Row| match libc::c_long::from(row.nr) {
+        libc::SYS_seccomp => Row { rule: Rule::AllowIf(&condition::SECCOMP_FILTERS), ..*row },
+        libc::SYS_prctl => Row { rule: Rule::AllowIf(&condition::PRCTL_FILTERS), ..*row },
+        _ => *row,
+    };
+    let rows: Vec<Row> = table::rows().map(|row| if own_filters { granted(row) } else { *row }).collect();
     compile::compile(&rows)
 }

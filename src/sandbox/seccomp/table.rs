@@ -144,7 +144,7 @@ pub static PAYLOAD: &[Group] = &[
             Allow, "": SYS_futex SYS_futex_waitv SYS_futex_wake SYS_futex_wait SYS_futex_requeue;
             AllowIf(&PRCTL), "options that a program needs about itself": SYS_prctl;
             AllowIf(&PERSONALITY), "other personalities switch protections of the address space off": SYS_personality;
-            AllowIf(&SECCOMP), "browsers and services sandbox their parts; a filter can only refuse more": SYS_seccomp;
+            AllowIf(&SECCOMP), "filters take up memory of which the whole host has one budget, and can write its log": SYS_seccomp;
             Allow, "only ever take rights away":
                 SYS_landlock_create_ruleset SYS_landlock_add_rule SYS_landlock_restrict_self;
             Refuse, "16-bit segments; no 64-bit runtime uses it": SYS_modify_ldt;

@@ -20,7 +20,7 @@ const ENOSYS: u32 = SECCOMP_RET_ERRNO | libc::ENOSYS as u32;
 /// Rubbish for the half of a register that an `int` does not have.
 const UPPER: u64 = 0xdead_beef_0000_0000;
 
-static PROGRAM: LazyLock<Vec<libc::sock_filter>> = LazyLock::new(payload);
+static PROGRAM: LazyLock<Vec<libc::sock_filter>> = LazyLock::new(|| payload(false));
 
 fn holds(test: &Test, args: &[u64; 6]) -> bool {
     let bits = if test.width == Width::Int { u64::from(u32::MAX) } else { u64::MAX };
@@ -126,7 +126,7 @@ fn x32_numbers_do_not_exist() {
 fn foreign_architectures_are_killed() {
     const I386: u32 = 3 | 0x4000_0000;
     const AARCH64: u32 = 183 | 0x8000_0000 | 0x4000_0000;
-    for program in [payload(), init()] {
+    for program in [payload(false), payload(true), init()] {
         for arch in [0, 3, 62, I386, AARCH64, ARCH ^ 1, u32::MAX] {
             for nr in 0..512 {
                 let call = Call { arch, nr, args: [0; 6] };
@@ -239,6 +239,27 @@ fn options_are_the_listed_ones() {
             assert_eq!(call(nr, &[3, ipv6, option]), ENOPROTOOPT, "{option}");
         }
     }
+}
+
+#[test]
+fn filters_are_for_those_who_may() {
+    const EINVAL: u32 = SECCOMP_RET_ERRNO | libc::EINVAL as u32;
+    let granted = payload(true);
+    let install: [(i64, &[u64]); 4] = [
+        (nr::SYS_seccomp, &[1, 0]),
+        (nr::SYS_seccomp, &[1 | UPPER, 1 | UPPER]), // TSYNC
+        (nr::SYS_prctl, &[22, 2]),
+        (nr::SYS_prctl, &[22 | UPPER, 2]),
+    ];
+    for (nr, args) in install {
+        assert_eq!(call(nr, args), EINVAL, "{nr} {args:x?}");
+        let mut all = [0; 6];
+        all[..args.len()].copy_from_slice(args);
+        let verdict = run(&granted, &Call { arch: ARCH, nr: nr as u32, args: all }).0;
+        assert_eq!(verdict, SECCOMP_RET_ALLOW, "{nr} {args:x?}");
+    }
+    let listener = Call { arch: ARCH, nr: nr::SYS_seccomp as u32, args: [1, 1 << 3, 0, 0, 0, 0] };
+    assert_eq!(run(&granted, &listener).0, EINVAL);
 }
 
 #[test]

@@ -12,7 +12,7 @@ mod filter;
 
 use core::arch::{asm, naked_asm};
 
-/// Pipe to the launcher: the payload's wait status, four bytes.
+/// Pipe to the launcher: the payload's wait status, four bytes; or why it does not start, a negative errno.
 const STATUS: usize = 3;
 /// Pipe to the payload-to-be, which executes its command when one byte arrives: init is confined by then.
 const GO: usize = 4;
@@ -81,8 +81,15 @@ extern "C" fn main(stack: *const usize) -> ! {
         }
     }
     let program = Program(filter::FILTER.len() as u16, filter::FILTER.as_ptr());
-    if !subject.lacks(b's') && call(SYS_SECCOMP, [1, 0, &raw const program as usize, 0]) != 0 {
-        exit(125);
+    if !subject.lacks(b's') {
+        // Without its instructions, in a mutation arm: the kernel refuses it as it would for want of memory.
+        let program = if subject.lacks(b'f') { 0 } else { &raw const program as usize };
+        let refused = call(SYS_SECCOMP, [1, 0, program, 0]) as i32;
+        if refused != 0 {
+            // A negative errno in place of a wait status: the payload's command was not executed, and will not be.
+            call(SYS_WRITE, [STATUS, &raw const refused as usize, 4, 0]);
+            exit(125);
+        }
     }
     call(SYS_WRITE, [GO, c"!".as_ptr() as usize, 1, 0]);
     call(SYS_CLOSE, [GO, 0, 0, 0]);
@@ -131,8 +138,8 @@ impl Subject {
     }
 
     fn lacks(&self, letter: u8) -> bool {
-        // SAFETY: an argument is a C string of at most four letters here.
-        (0..5).map(|at| unsafe { *self.letters.add(at) }).take_while(|found| *found != 0).any(|found| found == letter)
+        // SAFETY: an argument is a C string of at most five letters here.
+        (0..6).map(|at| unsafe { *self.letters.add(at) }).take_while(|found| *found != 0).any(|found| found == letter)
     }
 }
 

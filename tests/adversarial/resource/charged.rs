@@ -87,6 +87,21 @@ pub fn cases() -> Vec<Case> {
             },
             attack: |bench, arm| bounded(bench, arm, &POLICIES),
         },
+        Case {
+            id: "R28",
+            tier: 1,
+            what: "puts seccomp filters, which share one budget of the whole host and can write its log, on itself",
+            defence: &["seccomp"],
+            control: |bench| control(grown(bench, None, &SECCOMP), &SECCOMP, &INSTALL.map(|name| (name, "ok"))),
+            attack: |bench, arm| {
+                let (answers, bytes) = grown(bench, Some(arm), &SECCOMP)?;
+                ensure!(bytes < SECCOMP.mark, "{} grew by {bytes} bytes", SECCOMP.field);
+                answers.all(&EVERYWHERE, &INSTALL.map(|name| (name, "EINVAL")))?;
+                let granted = bench.task(arm).opt("--profile", "filters").probe(SECCOMP.probe, &["1"]);
+                let (answers, _) = watch(bench, Some(arm), granted, |_| Ok(()))?;
+                answers.all(&EVERYWHERE, &INSTALL.map(|name| (name, "ok")))
+            },
+        },
     ]
 }
 
@@ -152,6 +167,10 @@ const FILTER: Holder = Holder { probe: "r_attach", objects: "300", field: "Vmall
 const PACKET_OPTIONS: Holder = Holder { probe: "r_pktopt", objects: "1000", field: "SUnreclaim", mark: 30 << 20 };
 /// Some 70 MiB.
 const POLICIES: Holder = Holder { probe: "r_policy", objects: "200000", field: "SUnreclaim", mark: 30 << 20 };
+
+/// Some 40 MiB of 100 processes.
+const SECCOMP: Holder = Holder { probe: "r_seccomp", objects: "100", field: "VmallocUsed", mark: 16 << 20 };
+const INSTALL: [&str; 4] = ["seccomp", "prctl", "log", "seccomp-high"];
 
 /// What the task could make of them takes no more than the counter's noise.
 fn bounded(bench: &Bench, arm: Arm, holder: &Holder) -> Result<(), Fail> {
