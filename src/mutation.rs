@@ -55,6 +55,7 @@ pub enum Defence {
     Pids,
     PlainSignals,
     PlantedReport,
+    PrivateGroups,
     PrivateMounts,
     ProcMask,
     ReadOnly,

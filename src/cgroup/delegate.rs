@@ -10,6 +10,7 @@ use std::path::Path;
 
 use nix::errno::Errno;
 
+use super::directory;
 use super::layout::{Controller, Hierarchy, Layout, LayoutError, read};
 use crate::error::{Context, SysError};
 use crate::sys::xattr;
@@ -114,9 +115,9 @@ fn prefer_leaf(layout: &Layout) {
 fn enable_controllers(layout: &Layout) -> Result<(), SysError> {
     if layout.must_leave {
         let leaf = layout.v2.dir.join(LEAF);
-        match nix::unistd::mkdir(&leaf, nix::sys::stat::Mode::from_bits_truncate(0o755)) {
-            Ok(()) | Err(Errno::EEXIST) => {}
-            Err(errno) => return Err(SysError::new("mkdir", leaf.display().to_string(), errno)),
+        match directory::make(&leaf) {
+            Err(error) if error.errno() != Errno::EEXIST => return Err(error),
+            _ => {}
         }
         // Itself, and nobody else.
         write(&leaf.join("cgroup.procs"), "0")?;

@@ -15,13 +15,21 @@ use nix::unistd::{AccessFlags, UnlinkatFlags, faccessat, mkdir, unlinkat};
 
 use super::file;
 use crate::error::{Context, SysError};
+use crate::mutation::{Defence, off};
 use crate::sys::fd;
+use crate::sys::file::lock_within;
 
 /// Times a sweeper may win the race for a directory that was just made.
 const CREATE_ATTEMPTS: usize = 8;
 
+/// What a sweeper that holds a new, empty directory takes to remove it is microseconds; one that is stopped is not waited for.
+const SWEEPER: Duration = Duration::from_millis(250);
+
+/// A directory of a hierarchy. Nobody but root may open it: whoever can, can also hold its lock, and so keep it from its launcher
+/// or, once that is dead, from every sweep.
 pub(super) fn make(path: &Path) -> Result<(), SysError> {
-    mkdir(path, Mode::from_bits_truncate(0o755)).map_err(|errno| {
+    let mode = if off(Defence::PrivateGroups) { 0o755 } else { 0o700 };
+    mkdir(path, Mode::from_bits_truncate(mode)).map_err(|errno| {
         let error = SysError::new("mkdir", path.display().to_string(), errno);
         match errno {
             Errno::EROFS => error.hint("cgroupfs is mounted read-only; in a container, start it privileged"),
@@ -37,19 +45,25 @@ pub(super) fn make(path: &Path) -> Result<(), SysError> {
 pub(super) fn make_locked(path: &Path) -> Result<File, SysError> {
     for _ in 0..CREATE_ATTEMPTS {
         make(path)?;
-        let Ok(dir) = File::open(path) else { continue };
-        // A child of the launcher keeps it under numbers it assigns itself.
-        let dir = File::from(fd::lift(dir.into()).on("fcntl", path.display().to_string())?);
-        if dir.try_lock().is_err() {
-            // Wait for the sweeper to finish, so that the name is free again.
-            dir.lock().on("flock", path.display().to_string())?;
-        }
-        if is_linked(&dir) {
+        if let Some(dir) = lock(path)? {
             return Ok(dir);
         }
     }
     Err(SysError::new("flock", path.display().to_string(), Errno::EAGAIN)
         .hint("another taskman keeps sweeping it away"))
+}
+
+/// Opens and locks a directory that was just made; none if it was removed meanwhile. The wait for a sweeper is bounded: it is the
+/// launcher's only thread that waits.
+fn lock(path: &Path) -> Result<Option<File>, SysError> {
+    let Ok(dir) = File::open(path) else { return Ok(None) };
+    // A child of the launcher keeps it under numbers it assigns itself.
+    let dir = File::from(fd::lift(dir.into()).on("fcntl", path.display().to_string())?);
+    if !lock_within(&dir, SWEEPER) {
+        let error = SysError::new("flock", path.display().to_string(), Errno::EWOULDBLOCK);
+        return Err(error.hint("another process holds the directory that was just made; see `fuser -v` of it"));
+    }
+    Ok(is_linked(&dir).then_some(dir))
 }
 
 /// Whether the directory is still in the tree. Its link count does not tell on cgroupfs; its files do.
@@ -121,5 +135,23 @@ pub(super) fn remove_dir(path: &Path, group: &File, deadline: Instant) -> Result
             }
             Err(errno) => return Err(SysError::new("rmdir", path.display().to_string(), errno)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_held_directory_is_not_waited_for() {
+        let tree = tempfile::tempdir().unwrap();
+        let path = tree.path().join("group");
+        make(&path).unwrap();
+        std::fs::write(path.join("cgroup.events"), "").unwrap();
+        let holder = File::open(&path).unwrap();
+        holder.lock().unwrap();
+        assert_eq!(lock(&path).unwrap_err().errno(), Errno::EWOULDBLOCK);
+        holder.unlock().unwrap();
+        assert!(lock(&path).unwrap().is_some());
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use tonic_health::server::HealthReporter;
 
 use super::health;
@@ -17,6 +17,9 @@ use crate::containment::Line;
 
 /// How long the launcher may take to hand over the first TLS files, and the auditor to look at the whole host once.
 const FIRST: Duration = Duration::from_secs(15);
+
+/// The launcher is never silent for as long while it lives.
+const QUIET: Duration = Duration::from_secs(1);
 
 /// The events, and who they are for.
 pub struct Events {
@@ -55,32 +58,46 @@ impl Events {
         TlsFiles::from_descriptors(fds, Names::of(&self.registry.config.tls))
     }
 
-    /// The next event that is not taken in here; none when the launcher is gone.
+    /// The next event that is not taken in here; none when the launcher is gone. While none comes, health is looked at: a
+    /// launcher that stands still does not say so.
     pub async fn next(&mut self) -> Option<ServerEvent> {
         loop {
-            let event = self.from.recv().await?;
-            if let Some(event) = self.take(event).await {
-                return Some(event);
+            match timeout(QUIET, self.from.recv()).await {
+                Ok(event) => {
+                    if let Some(event) = self.take(event?).await {
+                        return Some(event);
+                    }
+                }
+                Err(_) => self.report().await,
             }
         }
+    }
+
+    /// Tells gRPC health checks whether tasks are taken now.
+    async fn report(&self) {
+        let can_accept = self.registry.health.refusal().is_none();
+        health::report(&self.reporter, can_accept && *self.registry.stage.borrow() == Stage::Serving).await;
     }
 
     async fn take(&self, event: ServerEvent) -> Option<ServerEvent> {
         match event {
             ServerEvent::Health(view) => {
-                let serving = view.can_accept && *self.registry.stage.borrow() == Stage::Serving;
                 if let (false, Some(why)) = (view.can_accept, &view.refusal) {
                     tracing::warn!(why, "no tasks are taken");
                 }
                 self.registry.health.set(*view);
-                health::report(&self.reporter, serving).await;
+                self.report().await;
             }
             ServerEvent::Journal(lines) => {
                 // Fails only when the recorder has ended, with the process.
                 let _ = self.journal.send(lines);
             }
             ServerEvent::Scan(scan) => {
+                let was_silent = self.registry.health.refusal().is_some();
                 self.registry.health.beat();
+                if was_silent {
+                    self.report().await;
+                }
                 self.registry.metrics.scanned(&scan);
             }
             ServerEvent::Parked(slot) => {

@@ -1,7 +1,8 @@
-//! Whether this server takes tasks, as the launcher last said: for starts, for `GetHealth`, and for gRPC health checks.
+//! Whether this server takes tasks, as the launcher last said: for starts, for `GetHealth`, and for gRPC health checks. Its last
+//! word counts only while it is heard: a launcher that stands still says nothing, and its tasks are not watched.
 
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use tonic::server::NamedService;
@@ -13,6 +14,9 @@ use super::service::Service;
 use crate::containment::HealthView;
 use crate::proto::task_manager::containment_server::ContainmentServer;
 use crate::proto::task_manager::task_manager_server::TaskManagerServer;
+
+/// The auditor's heart beats twice a second, through the launcher; a launcher that lost it says so within three seconds.
+const SILENCE: Duration = Duration::from_secs(5);
 
 /// The launcher's last word, and when the auditor was last heard.
 #[derive(Default)]
@@ -39,9 +43,9 @@ impl Health {
 
     /// Why no task is taken, with what to do; none if one is.
     pub fn refusal(&self) -> Option<String> {
-        match &*self.view.borrow() {
+        match self.view() {
             Some(view) if view.can_accept => None,
-            Some(HealthView { refusal: Some(why), .. }) => Some(why.clone()),
+            Some(HealthView { refusal: Some(why), .. }) => Some(why),
             _ => Some("the auditor does not watch yet; try again".to_owned()),
         }
     }
@@ -58,8 +62,14 @@ impl Health {
     /// The launcher speaks when something changes; the auditor's heart beats in between.
     fn aged(&self, view: HealthView) -> HealthView {
         let heard = *self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        let age = heard.and_then(|heard| u64::try_from(heard.elapsed().as_millis()).ok());
-        HealthView { heartbeat_age_ms: age.or(view.heartbeat_age_ms), ..view }
+        let Some(age) = heard.map(|heard| heard.elapsed()) else { return view };
+        let heartbeat_age_ms = u64::try_from(age.as_millis()).ok();
+        if age < SILENCE || !view.can_accept {
+            return HealthView { heartbeat_age_ms, ..view };
+        }
+        let silent = format!("the launcher was last heard {} s ago, so nothing is enforced in time", age.as_secs());
+        let refusal = Some(format!("{silent}; see its process and its log, or restart the service"));
+        HealthView { heartbeat_age_ms, can_accept: false, refusal, ..view }
     }
 }
 
@@ -106,6 +116,13 @@ mod tests {
         assert_eq!(health.until(|view| !view.can_accept).await.heartbeat_age_ms, Some(1_000_000));
         health.beat();
         assert!(health.view().unwrap().heartbeat_age_ms.unwrap() < 1_000_000, "a beat is heard between two words");
+        health.set(view(true, None));
+        *health.heard.lock().unwrap() = Instant::now().checked_sub(SILENCE);
+        let aged = health.view().unwrap();
+        assert!(!aged.can_accept && aged.status == "healthy", "{aged:?}");
+        assert!(health.refusal().unwrap().contains("last heard 5 s ago"), "{aged:?}");
+        health.set(view(false, Some("a drill")));
+        assert_eq!(health.refusal().as_deref(), Some("a drill"), "the graver reason stands");
         let never = tokio::time::timeout(std::time::Duration::from_millis(10), health.until(|view| view.can_accept));
         assert!(never.await.is_err());
     }

@@ -66,6 +66,7 @@ pub const TIER_1: &[(&str, Tested)] = &[
     ("C06", Suite),
     ("C07", Suite),
     ("C08", Suite),
+    ("C20", Suite),
     ("N01", Suite),
     ("N02", Suite),
     ("N03", Suite),

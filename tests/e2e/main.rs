@@ -17,6 +17,7 @@ mod exhaustion;
 mod foreign;
 mod get_status;
 mod health;
+mod held;
 mod identity;
 mod inside;
 mod library;
