@@ -153,7 +153,7 @@ impl Auditor {
 
     /// Takes from a process in a group of ours what it shows of its task.
     pub(super) fn learn(&mut self, facts: &Facts) {
-        let Some(name) = judge::group_of(facts.v2_path(), &self.setup.instance) else { return };
+        let Some(name) = self.group_of(facts) else { return };
         self.tasks.learn(&self.layout, &name, self.setup.uid_range, facts);
         // The first process may not have done anything yet that would be heard of.
         if self.tasks.of_group(&name).is_some_and(|task| task.init.is_none()) {
@@ -163,12 +163,17 @@ impl Auditor {
         }
     }
 
+    /// The name of the group of ours that a process is in.
+    pub(super) fn group_of(&self, facts: &Facts) -> Option<String> {
+        judge::group_of(facts.v2_path(), &self.layout, &self.setup.instance)
+    }
+
     pub(super) fn suspect(&mut self, facts: Facts, source: &Source) {
         self.done.looked_at += 1;
         match self.judge_now(&facts) {
             Verdict::NotOurs => {}
             Verdict::Fine => {
-                if let Some(name) = judge::group_of(facts.v2_path(), &self.setup.instance)
+                if let Some(name) = self.group_of(&facts)
                     && let Some(task) = self.tasks.of_group_mut(&name)
                 {
                     judge::note_confined(&facts, task);
@@ -303,7 +308,8 @@ impl Auditor {
             return;
         }
         self.next_beat = Instant::now() + BEAT;
-        let scan = std::mem::take(&mut self.done);
+        let unseen = self.reported_things.iter().filter(|(kind, _)| *kind == LeftoverKind::Unseen).count() as u64;
+        let scan = Scan { unseen, ..std::mem::take(&mut self.done) };
         let _ = self.say(&FromAuditor::Beat { scan });
         self.write_quarantine();
         if self.journal.size() != self.journal_size {

@@ -34,15 +34,42 @@ fn a_lift_that_a_finding_has_overtaken_is_refused() {
     let mut auditor = Auditor::open(setup(state.path()), None).unwrap();
     auditor.quarantine(Reason::Leak, "a leak".to_owned());
     let (by, reason) = ("admin".to_owned(), "looked".to_owned());
-    let pending = || Pending::Lift { by: by.clone(), reason: reason.clone(), findings: 0 };
+    let pending = || Pending::Lift { by: by.clone(), reason: reason.clone(), accept: Vec::new(), findings: 0 };
     let (id, kind) = (crate::containment::IncidentId::new(1), Kind::OrphanDetected);
     auditor.journal.append(Entry::Finding { id, kind, task: None, owner: None }).unwrap();
     auditor.reread();
     let answer = auditor.finish(pending(), Answer::Left(Vec::new()));
     assert!(matches!(&answer, Answer::Refused(why) if why.contains("meanwhile")), "{answer:?}");
-    let pending = Pending::Lift { by, reason, findings: 1 };
+    let pending = Pending::Lift { by, reason, accept: Vec::new(), findings: 1 };
     let answer = auditor.finish(pending, Answer::Left(Vec::new()));
     assert!(matches!(&answer, Answer::Health(health) if health.quarantine.is_none()), "{answer:?}");
+}
+
+#[test]
+fn a_place_that_was_not_seen_is_no_finding_and_a_lift_names_it() {
+    let state = tempfile::tempdir().unwrap();
+    let mut auditor = Auditor::open(setup(state.path()), None).unwrap();
+    let place = |name: &str| {
+        let (kind, name, detail) = (LeftoverKind::Unseen, name.to_owned(), "not looked into: EIO".to_owned());
+        crate::containment::Leftover { kind, name, detail }
+    };
+    let left = vec![place("/dev/shm/a"), place("/tmp/b")];
+    auditor.finish(Pending::Things(crate::audit::clean::Extent::Things), Answer::Left(left.clone()));
+    assert_eq!((auditor.health.quarantine.clone(), auditor.health.findings), (None, 0));
+    auditor.quarantine(Reason::Manual, "a drill".to_owned());
+    let lift = |accept: &[&str]| Pending::Lift {
+        by: "admin".to_owned(),
+        reason: "looked".to_owned(),
+        accept: accept.iter().map(ToString::to_string).collect(),
+        findings: 0,
+    };
+    for accept in [&[][..], &["/tmp/b"]] {
+        assert_eq!(auditor.finish(lift(accept), Answer::Left(left.clone())), Answer::Left(left.clone()));
+    }
+    let answer = auditor.finish(lift(&["/tmp/b", "/dev/shm/a"]), Answer::Left(left));
+    assert!(matches!(&answer, Answer::Health(health) if health.quarantine.is_none()), "{answer:?}");
+    let lifted = auditor.journal.read().unwrap().pop().unwrap().entry;
+    assert!(matches!(&lifted, Entry::Lifted { reason, .. } if reason.ends_with("/dev/shm/a, /tmp/b")), "{lifted:?}");
 }
 
 #[test]

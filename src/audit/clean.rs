@@ -20,7 +20,7 @@ impl Extent {
     pub fn sees(self, kind: LeftoverKind) -> bool {
         match kind {
             LeftoverKind::Process | LeftoverKind::Uid => self == Self::Everything,
-            LeftoverKind::File => self != Self::QuickThings,
+            LeftoverKind::File | LeftoverKind::Unseen => self != Self::QuickThings,
             _ => true,
         }
     }

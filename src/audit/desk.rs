@@ -8,7 +8,9 @@ use super::auditor::{Auditor, log};
 use super::clean::{self, Extent};
 use super::recover;
 use crate::cgroup;
-use crate::containment::{Answer, Audited, Entry, Query, Reason, Setup, Summary, stated_reason};
+use crate::containment::{
+    Answer, Audited, Entry, Leftover, LeftoverKind, Query, Reason, Setup, Summary, stated_reason,
+};
 use crate::error::SysError;
 use crate::task::name;
 
@@ -64,6 +66,8 @@ pub enum Pending {
     Lift {
         by: String,
         reason: String,
+        /// Places that need not be looked into.
+        accept: Vec<String>,
         /// How many there were ever, when it was asked.
         findings: u64,
     },
@@ -103,7 +107,7 @@ impl Auditor {
             Query::Audit => return Ok(Begun::Needs(EVERYTHING, Pending::Audit(self.audit()))),
             Query::VerifyClean => return Ok(Begun::Needs(EVERYTHING, Pending::VerifyClean)),
             Query::Recover { by } => return Ok(Begun::Needs(Work::Sweep, Pending::Recover { by: asked(by)? })),
-            Query::Lift { by, reason } => {
+            Query::Lift { by, reason, accept } => {
                 let (by, reason) = (asked(by)?, stated(&reason)?);
                 if self.health.quarantine.is_none() {
                     return Err("this worker is not quarantined".to_owned());
@@ -117,7 +121,7 @@ impl Auditor {
                 }
                 return Ok(Begun::Needs(
                     EVERYTHING,
-                    Pending::Lift { by, reason, findings: self.health.findings_total },
+                    Pending::Lift { by, reason, accept, findings: self.health.findings_total },
                 ));
             }
             Query::Quarantine { by, reason } => {
@@ -150,14 +154,19 @@ impl Auditor {
                 let findings = audited.findings.into_iter().chain(self.found.drain(..)).collect();
                 Answer::Audited(Audited { findings, leftovers: left, ..audited })
             }
-            (Pending::Lift { findings, .. }, Answer::Left(left))
-                if left.is_empty() && findings != self.health.findings_total =>
+            (Pending::Lift { findings, accept, .. }, Answer::Left(left))
+                if is_accepted(&left, &accept) && findings != self.health.findings_total =>
             {
                 Answer::Refused(
                     "the quarantine stays: something was found meanwhile; see taskman audit findings".to_owned(),
                 )
             }
-            (Pending::Lift { by, reason, .. }, Answer::Left(left)) if left.is_empty() => {
+            (Pending::Lift { by, reason, accept, .. }, Answer::Left(left)) if is_accepted(&left, &accept) => {
+                let unseen: Vec<String> = left.into_iter().map(|place| place.name).collect();
+                let reason = match unseen.is_empty() {
+                    true => reason,
+                    false => format!("{reason}; accepted as not looked into: {}", unseen.join(", ")),
+                };
                 match self.write(Entry::Lifted { by, reason }) {
                     Ok(()) => Answer::Health(self.health.clone()),
                     Err(why) => Answer::Refused(why),
@@ -193,4 +202,9 @@ impl Auditor {
             }
         }
     }
+}
+
+/// Whether nothing is left but places that could not be looked into, each of which somebody has named.
+fn is_accepted(left: &[Leftover], accept: &[String]) -> bool {
+    left.iter().all(|place| place.kind == LeftoverKind::Unseen && accept.contains(&place.name))
 }

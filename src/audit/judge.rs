@@ -7,6 +7,7 @@ use super::facts::{Facts, SHARED};
 use super::tasks::{Known, Tasks};
 use crate::cgroup::Layout;
 use crate::containment::{Cause, Kind};
+use crate::mutation::{Defence, off};
 use crate::place::{GroupName, UidRange};
 use crate::task::id::TaskId;
 
@@ -78,7 +79,7 @@ pub fn judge(facts: &Facts, world: &World<'_>) -> Verdict {
     if facts.exiting {
         return Verdict::NotOurs;
     }
-    let group = group_of(facts.v2_path(), world.instance);
+    let group = group_of(facts.v2_path(), world.layout, world.instance);
     let uid = facts.uid.iter().copied().find(|uid| world.range.contains(*uid));
     // The number of a namespace is free again as soon as its first process is gone.
     let by_namespace = || {
@@ -96,7 +97,7 @@ pub fn judge(facts: &Facts, world: &World<'_>) -> Verdict {
 /// A process that carries something of a living task.
 fn judge_member(facts: &Facts, task: &Known, world: &World<'_>) -> Verdict {
     let name = task.group.to_string();
-    let in_group = group_of(facts.v2_path(), world.instance).as_ref() == Some(&name);
+    let in_group = group_of(facts.v2_path(), world.layout, world.instance).as_ref() == Some(&name);
     let has_uid = facts.uid.iter().any(|uid| world.range.contains(*uid));
     let in_namespace = is_in_namespace_of(task, facts);
     let confining = in_group && in_namespace != Some(false) && is_confining(facts, task, world);
@@ -173,10 +174,16 @@ fn judge_stray(facts: &Facts, uid: Option<u32>, world: &World<'_>) -> Verdict {
     })
 }
 
-/// The name of a group of this instance in a path, whatever stands before and after it.
-pub fn group_of(path: &str, instance: &str) -> Option<String> {
-    let ours = |part: &&str| GroupName::parse(part).is_some_and(|name| name.instance == instance);
-    path.split('/').find(ours).map(str::to_owned)
+/// The name of the group of this instance that a path leads to, or into. Groups of ours lie directly below the group that this
+/// launcher makes them in: elsewhere, as in a group that was delegated to a user, anyone may have made one of that name.
+pub fn group_of(path: &str, layout: &Layout, instance: &str) -> Option<String> {
+    if off(Defence::OwnGroups) {
+        let ours = |part: &&str| GroupName::parse(part).is_some_and(|name| name.instance == instance);
+        return path.split('/').find(ours).map(str::to_owned);
+    }
+    let below = path.strip_prefix(layout.base().cgroup.trim_end_matches('/'))?.strip_prefix('/')?;
+    let name = below.split('/').next()?;
+    GroupName::parse(name).is_some_and(|group| group.instance == instance).then(|| name.to_owned())
 }
 
 /// None where nobody can say: the first process has not been seen yet, or this one's namespaces cannot be read, as without
@@ -208,10 +215,10 @@ pub fn note_confined(facts: &Facts, task: &mut Known) {
 
 /// Version 1 hierarchies in which it is not in its task's group.
 fn misplaced(facts: &Facts, name: &str, layout: &Layout) -> Vec<String> {
-    let controllers = layout.v1().iter().filter_map(|half| half.controllers.first()).map(|c| c.v1_name());
-    let wrong = controllers.filter_map(|controller| {
+    let halves = layout.v1().iter().filter_map(|half| Some((half, half.controllers.first()?.v1_name())));
+    let wrong = halves.filter_map(|(half, controller)| {
         let found = facts.v1_path(controller).unwrap_or("none");
-        (found.rsplit('/').next() != Some(name))
+        (found != format!("{}/{name}", half.cgroup.trim_end_matches('/')))
             .then(|| format!("control group of {controller}: expected {name}, found {found:?}"))
     });
     wrong.collect()

@@ -302,3 +302,21 @@ fn a_namespace_number_that_another_sandbox_got_after_the_tasks_init_died_tells_n
     let Verdict::Fault(fault) = verdict(&of_another(301, 2)) else { panic!("not found") };
     assert!(fault.task.is_some(), "{fault:?}");
 }
+
+#[test]
+fn a_group_of_our_name_elsewhere_is_not_ours() {
+    // As an account makes it in a group that was delegated to it, for a process of its own with a PID namespace.
+    let squatter = Facts {
+        uid: [1000; 4],
+        gid: [1000; 4],
+        cgroup: vec!["9:memory:/".into(), format!("0::/user.slice/user-1000.slice/user@1000.service/{NAME}")],
+        namespaces: namespaces(77),
+        ..confined(300, 1)
+    };
+    assert_eq!(verdict(&squatter), Verdict::NotOurs);
+    // A task's own process there is outside.
+    let moved = Facts { cgroup: squatter.cgroup.clone(), ..confined(301, 3) };
+    assert_eq!(fault(&moved).kind, Kind::OrphanDetected);
+    let half = Facts { cgroup: vec![format!("9:memory:/user/{NAME}"), format!("0::/{NAME}")], ..confined(302, 3) };
+    assert_eq!(fault(&half).kind, Kind::OrphanDetected);
+}

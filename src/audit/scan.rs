@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use super::auditor::{Auditor, Source};
+use super::auditor::{Auditor, Source, log};
 use super::clean::Extent;
 use super::facts::{self, Facts};
-use super::judge::{self, Fault};
+use super::judge::Fault;
 use super::process::Process;
 use crate::containment::{Audited, Cause, Kind, Leftover, LeftoverKind};
 use crate::place::GroupName;
@@ -53,7 +53,7 @@ impl Auditor {
         }
         self.look_at_zombies(&seen);
         self.look_at_ended(&seen);
-        let ours = seen.iter().filter(|facts| judge::group_of(facts.v2_path(), &self.setup.instance).is_some()).count();
+        let ours = seen.iter().filter(|facts| self.group_of(facts).is_some()).count();
         for facts in seen {
             self.beat();
             self.suspect(facts, &Source::Scan);
@@ -93,6 +93,11 @@ impl Auditor {
         let is_thing = |thing: &&Leftover| !matches!(thing.kind, LeftoverKind::Process | LeftoverKind::Uid);
         let mut new: Vec<&Leftover> = left.iter().filter(is_thing).collect();
         new.retain(|thing| self.reported_things.insert((thing.kind, thing.name.clone())));
+        // Not a finding: nothing was found there. Anyone can make a place that takes too long to look into.
+        let (unseen, new): (Vec<_>, Vec<_>) = new.into_iter().partition(|thing| thing.kind == LeftoverKind::Unseen);
+        for place in unseen {
+            log(&format!("{}: {}", place.name, place.detail));
+        }
         for thing in new.iter().take(EACH) {
             self.record_thing(thing);
             self.beat();
@@ -132,7 +137,7 @@ impl Auditor {
         }
         for facts in overdue {
             self.reported.insert((facts.pid, facts.start_time), true);
-            let group = judge::group_of(facts.v2_path(), &self.setup.instance);
+            let group = self.group_of(&facts);
             let task = group.as_ref().and_then(|name| self.tasks.of_group_mut(name));
             // A payload can keep its sandbox's first process from running: all that it spoils is its own share of processes.
             // It is told of once, and takes no worker from others.
@@ -162,7 +167,7 @@ impl Auditor {
     }
 
     fn is_left_to_us(&self, facts: &Facts) -> bool {
-        let task = judge::group_of(facts.v2_path(), &self.setup.instance);
+        let task = self.group_of(facts);
         let task = task.and_then(|name| self.tasks.of_group(&name));
         match task.and_then(|task| task.init.as_ref()) {
             Some((init, ..)) => facts.ppid == *init || Some(facts.ppid) == self.setup.launcher,
@@ -179,7 +184,7 @@ impl Auditor {
         };
         let mut found = Vec::new();
         for facts in seen.iter().filter(|facts| !facts.is_dead()) {
-            let Some(name) = judge::group_of(facts.v2_path(), &self.setup.instance) else { continue };
+            let Some(name) = self.group_of(facts) else { continue };
             if let Some((task, owner, uid)) = overdue(&name)
                 && !self.reported.contains_key(&(facts.pid, facts.start_time))
             {

@@ -1,7 +1,8 @@
 //! Where the groups of an instance are, in every hierarchy that is mounted.
 //!
 //! A launcher's groups lie below the group it was started in, which nobody remembers when it is dead, and an operator's shell
-//! is in another one. So they are looked for by name, everywhere.
+//! is in another one. So they are looked for by name, everywhere that is root's. What belongs to another account was delegated to
+//! it: there it makes groups of any name and as many as it likes, and none of them is a launcher's.
 
 use std::collections::HashSet;
 use std::fs;
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 use super::layout::read;
 use super::mountinfo::Mount;
 use crate::error::{Context, SysError};
+use crate::mutation::{Defence, off};
 use crate::place::GroupName;
 
 /// The directories of one instance's groups.
@@ -51,6 +53,10 @@ impl Census {
     }
 }
 
+fn is_roots(meta: &fs::Metadata) -> bool {
+    meta.uid() == nix::unistd::geteuid().as_raw() || off(Defence::OwnGroups)
+}
+
 /// `seen` holds what other mounts of the same hierarchy have shown already.
 fn walk(
     mount: &Path,
@@ -67,12 +73,14 @@ fn walk(
             Err(error) if [Some(libc::ENOENT), Some(libc::ENODEV)].contains(&error.raw_os_error()) => continue,
             Err(error) => return Err(error).on("readdir", dir.display().to_string()),
         };
-        if !seen.insert((meta.dev(), meta.ino())) {
+        if !seen.insert((meta.dev(), meta.ino())) || !is_roots(&meta) {
             continue;
         }
         for entry in entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
             match entry.file_name().to_str().and_then(GroupName::parse) {
-                Some(name) if name.instance == instance => found.push((name, entry.path())),
+                Some(name) if name.instance == instance && entry.metadata().is_ok_and(|meta| is_roots(&meta)) => {
+                    found.push((name, entry.path()));
+                }
                 Some(_) => {} // another's, and a task makes no groups
                 None => pending.push(entry.path()),
             }

@@ -125,11 +125,12 @@ impl Desk {
     }
 
     /// Has tasks taken again, if nothing is left.
-    pub async fn lift(&self, reason: &str) -> Result<HealthView, Failure> {
+    pub async fn lift(&self, reason: &str, accept: &[String]) -> Result<HealthView, Failure> {
         match self {
-            Self::There(client) => Ok(client.lift_quarantine(reason).await?),
+            Self::There(client) => Ok(client.lift_quarantine(reason, accept).await?),
             Self::Here(setup) => {
-                ask(setup, Query::Lift { by: ROOT.to_owned(), reason: reason.to_owned() }, health)?;
+                let (by, reason, accept) = (ROOT.to_owned(), reason.to_owned(), accept.to_vec());
+                ask(setup, Query::Lift { by, reason, accept }, health)?;
                 self.health().await
             }
         }

@@ -17,7 +17,7 @@ const NO: u8 = 1;
 #[derive(clap::Args)]
 #[command(
     next_line_help = true,
-    override_usage = "taskman health [--quarantine --reason WHY | --recover | --verify-clean | --unquarantine --reason WHY] (--user-id <user-id> | --state-dir DIR) [--help]",
+    override_usage = "taskman health [--quarantine --reason WHY | --recover | --verify-clean | --unquarantine --reason WHY [--accept NAME]] (--user-id <user-id> | --state-dir DIR) [--help]",
     help_template = "\
 Usage:
   {usage}
@@ -43,6 +43,9 @@ pub struct Args {
     /// Why; kept with who and when
     #[arg(long, value_name = "WHY", value_parser = stated_reason)]
     reason: Option<String>,
+    /// With --unquarantine: accept that this place, which --verify-clean lists as unseen, was not looked into
+    #[arg(long, value_name = "NAME", requires = "unquarantine")]
+    accept: Vec<String>,
     #[command(flatten)]
     place: Place,
 }
@@ -73,7 +76,7 @@ pub fn run(args: &Args) -> ExitCode {
                 print(&containment::health(output, &desk.quarantine(reason).await?))?;
                 Ok(ExitCode::SUCCESS)
             }
-            (Some(reason), Verb { unquarantine: true, .. }) => lift(&desk, output, reason).await,
+            (Some(reason), Verb { unquarantine: true, .. }) => lift(&desk, output, reason, &args.accept).await,
             (Some(_), _) => Err(Failure::Refused("--reason goes with --quarantine or --unquarantine".to_owned())),
             (None, Verb { recover: true, .. }) => {
                 let swept = desk.recover().await?;
@@ -95,8 +98,8 @@ pub fn run(args: &Args) -> ExitCode {
 }
 
 /// A refusal is told with everything that is in the way.
-async fn lift(desk: &Desk, output: OutputFormat, reason: &str) -> Result<ExitCode, Failure> {
-    let refusal = match desk.lift(reason).await {
+async fn lift(desk: &Desk, output: OutputFormat, reason: &str, accept: &[String]) -> Result<ExitCode, Failure> {
+    let refusal = match desk.lift(reason, accept).await {
         Ok(health) => {
             print(&containment::health(output, &health))?;
             return Ok(ExitCode::SUCCESS);

@@ -19,9 +19,9 @@ impl Client {
         Ok(self.containment.clone().quarantine(asked(request)).await?.into_inner().into())
     }
 
-    /// Has tasks taken again; refused while something is left.
-    pub async fn lift_quarantine(&self, reason: &str) -> Result<HealthView, ClientError> {
-        let request = pb::LiftQuarantineRequest { reason: reason.to_owned() };
+    /// Has tasks taken again; refused while something is left, but for places that could not be looked into and stand in `accept`.
+    pub async fn lift_quarantine(&self, reason: &str, accept: &[String]) -> Result<HealthView, ClientError> {
+        let request = pb::LiftQuarantineRequest { reason: reason.to_owned(), accept: accept.to_vec() };
         Ok(self.containment.clone().lift_quarantine(asked(request)).await?.into_inner().into())
     }
 

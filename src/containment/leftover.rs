@@ -22,6 +22,8 @@ pub enum LeftoverKind {
     Ipc,
     /// A directory of ours that should be empty.
     Directory,
+    /// A place that could not be looked into: what is there is not known. It quarantines nobody.
+    Unseen,
 }
 
 impl fmt::Display for LeftoverKind {
@@ -34,6 +36,7 @@ impl fmt::Display for LeftoverKind {
             Self::File => "file",
             Self::Ipc => "ipc",
             Self::Directory => "directory",
+            Self::Unseen => "unseen",
         })
     }
 }

@@ -51,10 +51,12 @@ pub enum Query {
         by: String,
         reason: String,
     },
-    /// Refused unless nothing is left.
+    /// Refused unless nothing is left. Places that could not be looked into are left, unless they are named here.
     Lift {
         by: String,
         reason: String,
+        #[serde(default)]
+        accept: Vec<String>,
     },
     /// The journal's lines after this one.
     Journal {
@@ -161,4 +163,7 @@ pub struct Scan {
     pub looked_at: u64,
     /// Uids that the launcher has leased now, which it adds: its tasks' own, and those of what does not die.
     pub uids: u64,
+    /// Places that could not be looked into when it last tried.
+    #[serde(default)]
+    pub unseen: u64,
 }

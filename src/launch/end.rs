@@ -14,10 +14,12 @@ use std::os::fd::AsFd;
 use super::leftovers;
 use super::supervise::poll_until;
 use super::task::Task;
+use crate::cgroup::mountinfo::Mount;
 use crate::cgroup::{Group, GroupUsage};
 use crate::error::{Context, SysError};
 use crate::fault;
 use crate::mutation::{Defence, off};
+use crate::place::RUN_DIR;
 use crate::sys::pidfd::{Child, PidFd};
 use crate::sys::{file, signal, user};
 use crate::task::outcome::{Outcome, Reason, Status};
@@ -197,10 +199,17 @@ fn prove(task: &Task, populated: Result<bool, SysError>, removed: Result<(), Sys
             (format!("{} objects {}", found.len(), found.join(", ")), found.is_empty())
         }),
         check("mounts_absent", file::text("/proc/self/mountinfo").on("read", "/proc/self/mountinfo"), |mounts| {
-            let found = mounts.lines().filter(|line| line.contains(&id)).count();
+            let found = Mount::all(mounts).filter(|mount| is_of_task(mount, &id)).count();
             (format!("{found} of {} mounts", mounts.lines().count()), found == 0)
         }),
     ])
+}
+
+/// By where it is, or by the group it shows: a user may mount file systems of any name at places of any name.
+fn is_of_task(mount: &Mount<'_>, id: &str) -> bool {
+    let named = |text: &str| text.contains(id);
+    (mount.kind.starts_with("cgroup") && named(&mount.root))
+        || (mount.point.starts_with(RUN_DIR) && mount.point.to_str().is_some_and(named))
 }
 
 fn check<T>(name: &'static str, answer: Result<T, SysError>, judge: impl FnOnce(&T) -> (String, bool)) -> Check {

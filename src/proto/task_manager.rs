@@ -1273,6 +1273,9 @@ pub struct LiftQuarantineRequest {
     /// Why; required
     #[prost(string, tag = "1")]
     pub reason: ::prost::alloc::string::String,
+    /// Names of leftovers of the kind unseen: that these places could not be looked into is accepted
+    #[prost(string, repeated, tag = "2")]
+    pub accept: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RunAuditRequest {}
@@ -1343,7 +1346,7 @@ pub struct GetFindingResponse {
 /// One thing that is left
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Leftover {
-    /// process, cgroup, mount, uid, file, ipc or directory
+    /// process, cgroup, mount, uid, file, ipc or directory; unseen: a place that could not be looked into
     #[prost(string, tag = "1")]
     pub kind: ::prost::alloc::string::String,
     /// Which: a pid, a path, an id

@@ -83,7 +83,7 @@ async fn lift(
     request: pb::LiftQuarantineRequest,
 ) -> Answered<pb::HealthResponse> {
     caller.may(Verb::Unquarantine, "")?;
-    let query = Query::Lift { by: caller.name, reason: stated_reason(&request.reason)? };
+    let query = Query::Lift { by: caller.name, reason: stated_reason(&request.reason)?, accept: request.accept };
     change(&registry, query).await
 }
 

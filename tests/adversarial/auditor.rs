@@ -1,22 +1,37 @@
 //! The auditor itself: what root plants is found, killed and told; what is harmless is not; and without it nothing starts.
 
+mod accounts;
 mod loss;
 mod plants;
 mod steady;
 
 use serde_json::Value;
 
-use crate::harness::{Bench, Case};
-use crate::support::Server;
+use crate::harness::{Arm, Bench, Case};
+use crate::support::{HostDir, Server};
 
 pub fn cases() -> Vec<Case> {
-    [plants::cases(), steady::cases(), loss::cases()].into_iter().flatten().collect()
+    [plants::cases(), steady::cases(), loss::cases(), accounts::cases()].into_iter().flatten().collect()
 }
 
 /// A server whose tasks have uids of this suite, audited in this manner.
 pub fn serve(bench: &Bench, audit: &str) -> Server {
+    serve_as(bench, Arm::Contained, audit)
+}
+
+/// The same, of this arm's binary.
+pub fn serve_as(bench: &Bench, arm: Arm, audit: &str) -> Server {
     let uids = bench.uid_range();
-    Server::configured(&format!("uid_range = \"{}:{}\"\n[audit]\n{audit}\n", uids.start, uids.end - uids.start))
+    let (dir, range) = (HostDir::new(), format!("{}:{}", uids.start, uids.end - uids.start));
+    let text = format!("uid_range = \"{range}\"\n[audit]\n{audit}\n");
+    let cold = if text.contains("[warm]") { "" } else { "[warm]\nslots = 0\n" };
+    let config = dir.file("config.toml", text + cold, 0o644);
+    let mut server = Server::prepare(&["--config", config.to_str().unwrap()]).keeping(dir);
+    if let Arm::Mutant(names) = arm {
+        server = server.mutated("TASKMAN_MUTATION", names);
+    }
+    server.launch();
+    server
 }
 
 /// Everything that its auditor has found.

@@ -170,6 +170,8 @@ pub const TIER_1: &[(&str, Tested)] = &[
     ("U01", Suite),
     ("U02", Suite),
     ("U03", Suite),
+    ("U20", Suite),
+    ("U21", Suite),
     (
         "U05",
         By(&[

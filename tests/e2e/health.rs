@@ -123,7 +123,7 @@ fn the_worker_is_for_administrators_alone_and_reasons_are_required() {
         for reason in ["", "  ", "two\nlines"] {
             let request = pb::QuarantineRequest { reason: reason.into() };
             assert_eq!(admin.quarantine(request).await.unwrap_err().code(), Code::InvalidArgument, "{reason:?}");
-            let request = pb::LiftQuarantineRequest { reason: reason.into() };
+            let request = pb::LiftQuarantineRequest { reason: reason.into(), ..Default::default() };
             assert_eq!(admin.lift_quarantine(request).await.unwrap_err().code(), Code::InvalidArgument, "{reason:?}");
         }
     });

@@ -9,8 +9,9 @@ use crate::support::scrape::{ask, connect, scrape, series};
 use crate::support::{GUARD, Process, Server, cgroups, pace, wait_until};
 
 /// Every family, with its type.
-const FAMILIES: [(&str, &str); 20] = [
+const FAMILIES: [(&str, &str); 21] = [
     ("taskman_audit_seconds", "histogram"),
+    ("taskman_audit_unseen_places", "gauge"),
     ("taskman_auditor_heartbeat_age_seconds", "gauge"),
     ("taskman_build_info", "gauge"),
     ("taskman_cleanup_failures_total", "counter"),

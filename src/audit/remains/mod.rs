@@ -11,6 +11,7 @@ mod lease;
 mod mount;
 mod process;
 mod run_dir;
+mod walk;
 
 #[cfg(test)]
 mod tests;
@@ -21,13 +22,14 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollTimeout, poll};
 
-pub(super) use self::file::File;
+pub(super) use self::file::{File, Unseen};
 pub(super) use self::group::{Group, Half};
 pub(super) use self::ipc::Object;
 pub(super) use self::lease::{Lease, Leases};
 pub(super) use self::mount::Mounted;
 pub(super) use self::process::Process;
 pub(super) use self::run_dir::Stray;
+use self::walk::Bounds;
 use super::clean::Extent;
 use crate::cgroup::Census;
 use crate::containment::{Leftover, LeftoverKind, Setup};
@@ -39,6 +41,8 @@ use crate::place::RUN_DIR;
 const MOMENT: Duration = Duration::from_millis(200);
 /// A dead process is given this long to be reaped: there are hosts whose first process is in no hurry.
 const REAPED_WITHIN: Duration = Duration::from_secs(15);
+/// Letters of a path that are told.
+const SHOWN: usize = 300;
 /// Where a process with a task's uid could write on a usual host.
 const ROOTS: [&str; 3] = ["/tmp", "/var/tmp", "/run"];
 /// Where IPC objects have names. What is here keeps a uid from being handed out.
@@ -50,6 +54,7 @@ pub(super) struct View<'a> {
     run_dir: &'a Path,
     processes: bool,
     roots: Vec<PathBuf>,
+    bounds: Bounds,
     reaped_within: Duration,
 }
 
@@ -65,6 +70,8 @@ pub(super) enum Thing {
     Half(Half),
     Group(Group),
     Stray(Stray),
+    /// Nobody knows what is there.
+    Unseen(Unseen),
 }
 
 impl<'a> View<'a> {
@@ -78,6 +85,7 @@ impl<'a> View<'a> {
             run_dir: Path::new(RUN_DIR),
             processes: extent == Extent::Everything,
             roots,
+            bounds: Bounds::default(),
             reaped_within: REAPED_WITHIN,
         }
     }
@@ -109,18 +117,19 @@ impl<'a> View<'a> {
             false => Default::default(),
         };
         let objects = ipc::find(&leases)?;
-        let files = file::find(&self.roots, &leases)?;
+        let (files, unseen) = file::find(&self.roots, &leases, self.bounds)?;
 
         let uids: BTreeSet<u32> = (processes.iter().filter_map(Process::task_uid))
             .chain(busy)
             .chain(objects.iter().map(|object| object.uid))
-            .chain(files.iter().filter(|file| file.is_ipc()).filter_map(File::uid))
+            .chain(files.iter().filter(|file| file.is_ipc()).map(File::uid))
             .filter(|_| self.processes)
             .collect();
         Ok((processes.into_iter().map(Thing::Process))
             .chain(uids.into_iter().map(Thing::Uid))
             .chain(objects.into_iter().map(Thing::Ipc))
             .chain(files.into_iter().map(Thing::File))
+            .chain(unseen.into_iter().map(Thing::Unseen))
             .chain(mount::find(self.run_dir, &census)?.into_iter().map(Thing::Mount))
             .chain(run_dir::find(self.run_dir)?.into_iter().map(Thing::Stray))
             .chain(halves.into_iter().map(Thing::Half))
@@ -149,6 +158,7 @@ impl Thing {
             Self::Half(half) => half.leftover(),
             Self::Group(group) => group.leftover(),
             Self::Stray(stray) => stray.leftover(),
+            Self::Unseen(unseen) => unseen.leftover(),
             Self::Uid(uid) => Leftover {
                 kind: LeftoverKind::Uid,
                 name: uid.to_string(),
@@ -163,7 +173,7 @@ impl Thing {
             Self::Process(process) => process.task_uid(),
             Self::Uid(uid) => Some(*uid),
             Self::Ipc(object) => Some(object.uid),
-            Self::File(file) => file.uid(),
+            Self::File(file) => Some(file.uid()),
             _ => None,
         }
     }
@@ -178,6 +188,7 @@ impl Thing {
             Self::Half(half) => half.sweep(),
             Self::Group(group) => group.sweep(),
             Self::Stray(stray) => stray.sweep(),
+            Self::Unseen(unseen) => unseen.sweep(),
             Self::Uid(uid) => process::end_all_of(*uid),
         }
     }
@@ -189,7 +200,13 @@ fn only_to_be_reaped(things: &[Thing]) -> bool {
     things.iter().any(dead) && things.iter().all(|thing| dead(thing) || matches!(thing, Thing::Uid(_)))
 }
 
-/// A path as one line of text: a name may hold anything but a slash and a zero.
+/// A path as one line of text: a name may hold anything but a slash and a zero, and a path be of any length.
 fn shown(path: &Path) -> String {
-    path.to_string_lossy().escape_debug().to_string()
+    let whole = path.to_string_lossy();
+    let (length, cut) = (whole.chars().count(), |text: &str| text.escape_debug().to_string());
+    if length <= SHOWN {
+        return cut(&whole);
+    }
+    let part = |skip: usize| whole.chars().skip(skip).take(SHOWN / 2).collect::<String>();
+    format!("{}…({length} letters)…{}", cut(&part(0)), cut(&part(length - SHOWN / 2)))
 }

@@ -23,12 +23,16 @@ pub struct Mounted {
 pub fn find(run_dir: &Path, census: &Census) -> Result<Vec<Mounted>, SysError> {
     let mountinfo = std::fs::read_to_string("/proc/self/mountinfo").on("read", "/proc/self/mountinfo")?;
     let lives = |name: &GroupName| census.groups.iter().any(|(other, path)| other == name && !Dead::is_at(path));
-    let of_dead = |path: &Path| {
-        let mut names = path.iter().filter_map(|part| GroupName::parse(part.to_str()?));
-        names.any(|name| name.instance == census.instance && !lives(&name))
+    let shows_dead = |mount: &Mount<'_>| {
+        let mut names = Path::new(&mount.root).iter().filter_map(|part| GroupName::parse(part.to_str()?));
+        mount.kind.starts_with("cgroup") && names.any(|name| name.instance == census.instance && !lives(&name))
     };
+    // By where it is, not by what it is called: users may mount file systems of their own, on directories of any name.
+    let groups = census.groups.iter().chain(&census.halves).filter(|(name, _)| !lives(name)).map(|(_, path)| path);
     let ours = |mount: &Mount<'_>| {
-        mount.point.starts_with(run_dir) || of_dead(&mount.point) || of_dead(Path::new(&mount.root))
+        mount.point.starts_with(run_dir)
+            || shows_dead(mount)
+            || groups.clone().any(|path| mount.point.starts_with(path))
     };
     let mut found: Vec<Mounted> = Mount::all(&mountinfo)
         .filter(ours)

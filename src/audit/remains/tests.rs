@@ -29,7 +29,7 @@ impl Stage {
         let setup = Setup {
             state_dir: files.path().join("state"),
             instance: format!("clean-{:08x}", TaskId::random().entropy() as u32),
-            uid_range: UidRange { first: 1_950_000_000 + std::process::id() % 100_000 * 200 + 20 * number, count: 10 },
+            uid_range: UidRange { first: 1_950_000_000 + std::process::id() % 100_000 * 200 + 15 * number, count: 10 },
             launcher: None,
             events: false,
             scan_ms: 0,
@@ -45,7 +45,8 @@ impl Stage {
     fn view(&self) -> View<'_> {
         let roots = [self.files.path(), Path::new("/dev/shm"), Path::new(file::QUEUES)];
         let roots = roots.iter().map(PathBuf::from).collect();
-        View { setup: &self.setup, run_dir: self.run_dir.path(), processes: true, roots, reaped_within: REAPED_WITHIN }
+        let (run_dir, bounds) = (self.run_dir.path(), Bounds::default());
+        View { setup: &self.setup, run_dir, processes: true, roots, bounds, reaped_within: REAPED_WITHIN }
     }
 
     fn left(&self) -> Vec<(LeftoverKind, String)> {
@@ -302,4 +303,96 @@ fn a_file_system_below_a_root_is_not_entered() {
     let left = stage.left();
     assert!(Command::new("umount").arg(&point).status().unwrap().success());
     assert_eq!(left, []);
+}
+
+/// A chain of directories that is longer than any path, made as anyone can make it; and removed, which takes as long.
+struct Deep<'a>(&'a Path);
+
+impl<'a> Deep<'a> {
+    fn make(top: &'a Path, levels: usize, uid: u32) -> Self {
+        let script =
+            "my ($top, $n) = @ARGV; chdir $top or die; for (1..$n) { mkdir 'd' x 250 or die; chdir 'd' x 250 or die }";
+        let mut perl = Command::new("perl");
+        perl.args(["-e", script]).arg(top).arg(levels.to_string()).uid(uid).gid(uid);
+        assert!(perl.status().unwrap().success());
+        Self(top)
+    }
+}
+
+impl Drop for Deep<'_> {
+    fn drop(&mut self) {
+        let removed = Command::new("rm").arg("-rf").arg(self.0).status().unwrap();
+        assert!(removed.success() || std::thread::panicking());
+    }
+}
+
+#[test]
+fn a_tree_deeper_than_any_path_is_looked_through() {
+    let stage = Stage::new(9);
+    let (top, account) = (stage.files.path().join("deep"), stage.uid(10));
+    for dir in [stage.files.path(), &top] {
+        fs::create_dir_all(dir).unwrap();
+        std::os::unix::fs::lchown(dir, Some(account), Some(account)).unwrap();
+    }
+    let _deep = Deep::make(&top, 100, account);
+    assert_eq!(stage.left(), [], "nothing there is a task's");
+    // At its very end, and beside it half way: both are found, and can be removed.
+    let leave =
+        "my ($top, $uid) = @ARGV; chdir $top or die; for (1..100) { chdir 'd' x 250 or die; leave() if $_ % 50 == 0 }
+        sub leave { open my $f, '>', 'left' or die; chown $uid, $uid, 'left' or die }";
+    let mut perl = Command::new("perl");
+    perl.args(["-e", leave]).arg(&top).arg(stage.uid(0).to_string());
+    assert!(perl.status().unwrap().success());
+    let left = stage.left();
+    assert_eq!(left.len(), 2, "{left:?}");
+    assert!(
+        left.iter().all(|(kind, name)| *kind == LeftoverKind::File && name.len() < 2048 && name.ends_with("/left"))
+    );
+    assert_eq!(stage.recovered(), left);
+    assert_eq!(stage.left(), []);
+}
+
+#[test]
+fn what_one_account_has_too_much_of_hides_nobody_elses() {
+    let stage = Stage::new(10);
+    let (account, tree) = (stage.uid(10), stage.files.path());
+    let (many, task) = (tree.join("many"), tree.join("of task"));
+    fs::create_dir(&many).unwrap();
+    for number in 0..50 {
+        fs::create_dir(many.join(number.to_string())).unwrap();
+    }
+    assert!(Command::new("chown").arg("-R").arg(account.to_string()).arg(&many).status().unwrap().success());
+    fs::create_dir(&task).unwrap();
+    owned(&task.join("file"), stage.uid(0));
+    let view = View { bounds: Bounds { of_one: 20, ..Bounds::default() }, ..stage.view() };
+    let left: Vec<_> = view.confirmed().unwrap().iter().map(Thing::leftover).collect();
+    let told: Vec<_> = left.iter().map(|thing| (thing.kind, thing.name.as_str())).collect();
+    let expected = [(LeftoverKind::File, task.join("file")), (LeftoverKind::Unseen, many)];
+    assert_eq!(told, expected.each_ref().map(|(kind, path)| (*kind, path.to_str().unwrap())));
+    assert!(left[1].detail.contains("more than 20 files"), "{left:?}");
+    // Of a root that has too much as a whole, the rest was not seen; that is no file.
+    let view = View { bounds: Bounds { entries: 10, ..Bounds::default() }, ..stage.view() };
+    let left = view.confirmed().unwrap();
+    assert!(left.iter().any(|thing| thing.key() == (LeftoverKind::Unseen, shown(tree))), "{left:?}");
+}
+
+#[test]
+fn groups_that_an_account_makes_where_it_may_are_nobodys() {
+    let mut stage = Stage::new(11);
+    let bases = stage.bases();
+    let (instance, account) = (stage.setup.instance.clone(), stage.uid(10));
+    for base in &bases {
+        let delegated = base.join("delegated");
+        fs::create_dir(&delegated).unwrap();
+        stage.groups.push(delegated.clone());
+        let squat = stage.group(&delegated, &instance, TaskId::random());
+        for path in [&squat, &delegated] {
+            std::os::unix::fs::lchown(path, Some(account), Some(account)).unwrap();
+        }
+    }
+    assert_eq!(stage.left(), []);
+    // Of root's making, in a group of root's, it is one.
+    let dead = stage.group(&bases[0], &instance, TaskId::random());
+    assert_eq!(stage.left(), [(LeftoverKind::Cgroup, dead.display().to_string())]);
+    stage.recovered();
 }

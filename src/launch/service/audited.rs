@@ -174,6 +174,7 @@ impl Service<'_> {
     fn tell_scan(&mut self, scan: Scan) {
         self.scan.events += scan.events;
         self.scan.looked_at += scan.looked_at;
+        self.scan.unseen = scan.unseen;
         self.scan.scans.extend(scan.scans);
         self.scan.scans.truncate(SCANS);
         if self.outbox.is_empty() {

@@ -51,6 +51,7 @@ pub struct Metrics {
     heard_at: AtomicU64,
     /// Uids that the launcher had leased then.
     uids: AtomicU64,
+    unseen: AtomicU64,
 }
 
 impl Default for Metrics {
@@ -70,6 +71,7 @@ impl Default for Metrics {
             audit_seconds: Histogram::new(&AUDITS),
             heard_at: AtomicU64::new(0),
             uids: AtomicU64::new(0),
+            unseen: AtomicU64::new(0),
         }
     }
 }
@@ -140,6 +142,7 @@ impl Metrics {
     /// The auditor lives, and this is what it did since it was last heard of.
     pub fn scanned(&self, scan: &Scan) {
         self.uids.store(scan.uids, Ordering::Relaxed);
+        self.unseen.store(scan.unseen, Ordering::Relaxed);
         self.heard_at.store(self.born.elapsed().as_millis() as u64, Ordering::Relaxed);
         for micros in &scan.scans {
             self.audit_seconds.observe(Duration::from_micros(*micros));
@@ -206,6 +209,12 @@ impl Metrics {
         page.counter("taskman_stream_bytes_total", "Bytes of output sent to readers.", self.stream_bytes.get());
         page.gauge("taskman_streams_open", "Readers of output that are connected now.", now.streams);
         let uids = self.uids.load(Ordering::Relaxed);
+        let unseen = self.unseen.load(Ordering::Relaxed);
+        page.gauge(
+            "taskman_audit_unseen_places",
+            "Places that the auditor could not look into when it last tried.",
+            unseen,
+        );
         page.gauge("taskman_uid_pool_used", "Uids that this server's tasks, and what is left of them, have now.", uids);
         page.gauge("taskman_uid_pool_size", "Uids that tasks can have.", now.uid_pool);
         page.into_text()
