@@ -1,12 +1,17 @@
 //! What of a uid exists on the host right now: processes, System V and POSIX IPC objects.
 //!
 //! Asked before a uid is handed out and again when its task has ended. Files need no search: no writable file system of
-//! the host is in a sandbox, so a task's files go with its mount namespace.
+//! the host is in a sandbox, so a task's files go with its mount namespace. POSIX objects of the host are such files too, and are
+//! looked at all the same, but not for longer than anybody else's names there should hold the launcher up.
 
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use crate::error::{Context, SysError};
 use crate::sys::{file, user};
+
+/// Names of a directory that are looked at: every account can make as many as there is memory, and the launcher has one thread.
+const MOST_NAMES: usize = 4096;
 
 /// Everything found, in words; empty when nothing is left.
 pub fn of_uid(uid: u32) -> Result<Vec<String>, SysError> {
@@ -33,17 +38,23 @@ pub fn ipc_of_uid(uid: u32) -> Result<Vec<String>, SysError> {
         }
     }
     for directory in ["/dev/shm", "/dev/mqueue"] {
-        let entries = match std::fs::read_dir(directory) {
-            Ok(entries) => entries,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
-            Err(e) => return Err(e).on("readdir", directory),
-        };
-        for entry in entries {
-            let entry = entry.on("readdir", directory)?;
-            // One that is gone by now is nobody's.
-            if entry.metadata().is_ok_and(|meta| meta.uid() == uid) {
-                found.push(entry.path().display().to_string());
-            }
+        found.extend(names_of_uid(Path::new(directory), uid).on("readdir", directory)?);
+    }
+    Ok(found)
+}
+
+/// The files of `uid` among the first names of `directory`.
+fn names_of_uid(directory: &Path, uid: u32) -> std::io::Result<Vec<String>> {
+    let entries = match std::fs::read_dir(directory) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut found = Vec::new();
+    for entry in entries.take(MOST_NAMES) {
+        let entry = entry?;
+        // One that is gone by now is nobody's.
+        if entry.metadata().is_ok_and(|meta| meta.uid() == uid) {
+            found.push(entry.path().display().to_string());
         }
     }
     Ok(found)
@@ -73,6 +84,18 @@ mod tests {
         assert!(table_names_uid(table, 6000));
         assert!(!table_names_uid(table, 7));
         assert!(!table_names_uid("", 0));
+    }
+
+    #[test]
+    fn a_directory_full_of_names_is_not_walked_to_its_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let uid = nix::unistd::getuid().as_raw();
+        let found = |uid| names_of_uid(directory.path(), uid).unwrap().len();
+        std::fs::write(directory.path().join("one"), "").unwrap();
+        assert_eq!((found(uid), found(uid + 1)), (1, 0));
+        (0..MOST_NAMES).for_each(|name| std::fs::write(directory.path().join(name.to_string()), "").unwrap());
+        assert_eq!(found(uid), MOST_NAMES);
+        assert!(names_of_uid(Path::new("/nonexistent"), uid).unwrap().is_empty());
     }
 
     #[test]
