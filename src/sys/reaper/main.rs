@@ -70,12 +70,15 @@ extern "C" fn _start() -> ! {
 extern "C" fn main(stack: *const usize) -> ! {
     let subject = Subject::of(stack);
     if !subject.lacks(b'd') {
-        call(SYS_PRCTL, [PR_SET_DUMPABLE, 0, 0, 0]);
+        // SAFETY: no pointer.
+        unsafe { call(SYS_PRCTL, [PR_SET_DUMPABLE, 0, 0, 0]) };
     }
-    call(SYS_PRCTL, [PR_SET_NAME, c"taskman-init".as_ptr() as usize, 0, 0]);
+    // SAFETY: a C string of this program's.
+    unsafe { call(SYS_PRCTL, [PR_SET_NAME, c"taskman-init".as_ptr() as usize, 0, 0]) };
     // Armed before exec too; a launcher that died in between has closed the other end of the status pipe.
     if !subject.lacks(b'p') {
-        call(SYS_PRCTL, [PR_SET_PDEATHSIG, SIGKILL, 0, 0]);
+        // SAFETY: no pointer.
+        unsafe { call(SYS_PRCTL, [PR_SET_PDEATHSIG, SIGKILL, 0, 0]) };
         if parent_is_gone() {
             exit(125);
         }
@@ -84,15 +87,20 @@ extern "C" fn main(stack: *const usize) -> ! {
     if !subject.lacks(b's') {
         // Without its instructions, in a mutation arm: the kernel refuses it as it would for want of memory.
         let program = if subject.lacks(b'f') { 0 } else { &raw const program as usize };
-        let refused = call(SYS_SECCOMP, [1, 0, program, 0]) as i32;
+        // SAFETY: `program` lives on this stack and points to as many instructions as it says, which are this program's.
+        let refused = unsafe { call(SYS_SECCOMP, [1, 0, program, 0]) } as i32;
         if refused != 0 {
             // A negative errno in place of a wait status: the payload's command was not executed, and will not be.
-            call(SYS_WRITE, [STATUS, &raw const refused as usize, 4, 0]);
+            // SAFETY: four bytes of this stack are read.
+            unsafe { call(SYS_WRITE, [STATUS, &raw const refused as usize, 4, 0]) };
             exit(125);
         }
     }
-    call(SYS_WRITE, [GO, c"!".as_ptr() as usize, 1, 0]);
-    call(SYS_CLOSE, [GO, 0, 0, 0]);
+    // SAFETY: one byte of this program's is read; nobody uses the descriptor after this.
+    unsafe {
+        call(SYS_WRITE, [GO, c"!".as_ptr() as usize, 1, 0]);
+        call(SYS_CLOSE, [GO, 0, 0, 0]);
+    }
     reap_and_forward(subject.payload, if subject.lacks(b'r') { subject.payload } else { -1 })
 }
 
@@ -148,10 +156,12 @@ fn reap_and_forward(payload: i64, reaped: i64) -> ! {
     loop {
         loop {
             let mut status = 0i32;
-            let pid = call(SYS_WAIT4, [reaped as usize, &raw mut status as usize, WNOHANG | WALL, 0]);
+            // SAFETY: the kernel writes four bytes to `status`.
+            let pid = unsafe { call(SYS_WAIT4, [reaped as usize, &raw mut status as usize, WNOHANG | WALL, 0]) };
             if pid == payload {
                 payload_runs = false;
-                call(SYS_WRITE, [STATUS, &raw const status as usize, 4, 0]);
+                // SAFETY: it has four bytes.
+                unsafe { call(SYS_WRITE, [STATUS, &raw const status as usize, 4, 0]) };
             } else if pid == -ECHILD {
                 exit(0);
             } else if pid <= 0 {
@@ -160,11 +170,14 @@ fn reap_and_forward(payload: i64, reaped: i64) -> ! {
         }
         let every_signal = !0u64;
         let mut info = SigInfo { signal: 0, _errno: 0, code: 0, _padding: 0, sender: -1, _uid: 0, value: 0, _rest: [0; 25] };
-        let signal = call(SYS_RT_SIGTIMEDWAIT, [&raw const every_signal as usize, &raw mut info as usize, 0, 8]);
+        // SAFETY: a set of eight bytes is read, and a siginfo of 128 written, which `info` has; null is no timeout.
+        let signal =
+            unsafe { call(SYS_RT_SIGTIMEDWAIT, [&raw const every_signal as usize, &raw mut info as usize, 0, 8]) };
         // Senders in this PID namespace have a number; those outside it have none.
         if signal > 0 && signal != SIGCHLD && info.sender == 0 && payload_runs {
             let forwarded = if signal == CARRIER { i64::from(info.value) } else { signal };
-            call(SYS_KILL, [payload as usize, forwarded as usize, 0, 0]);
+            // SAFETY: no pointer.
+            unsafe { call(SYS_KILL, [payload as usize, forwarded as usize, 0, 0]) };
         }
     }
 }
@@ -173,7 +186,8 @@ fn parent_is_gone() -> bool {
     #[repr(C)]
     struct PollFd(i32, u16, u16);
     let mut fds = PollFd(STATUS as i32, 0, 0);
-    call(SYS_POLL, [&raw mut fds as usize, 1, 0, 0]);
+    // SAFETY: one entry, of the size of a pollfd, which lives on this stack.
+    unsafe { call(SYS_POLL, [&raw mut fds as usize, 1, 0, 0]) };
     // SAFETY: `fds` lives on this stack; the kernel has just written the third field, so it is read back from memory.
     let seen = unsafe { core::ptr::read_volatile(&raw const fds.2) };
     seen & POLLERR != 0
@@ -181,13 +195,17 @@ fn parent_is_gone() -> bool {
 
 fn exit(code: usize) -> ! {
     loop {
-        call(SYS_EXIT_GROUP, [code, 0, 0, 0]);
+        // SAFETY: no pointer.
+        unsafe { call(SYS_EXIT_GROUP, [code, 0, 0, 0]) };
     }
 }
 
-fn call(number: usize, [a, b, c, d]: [usize; 4]) -> i64 {
+/// # Safety
+///
+/// Every pointer among the arguments is to memory that the call may read or write, as it says.
+unsafe fn call(number: usize, [a, b, c, d]: [usize; 4]) -> i64 {
     let result: i64;
-    // SAFETY: the x86_64 system call convention; every pointer passed above points into this program's image or stack.
+    // SAFETY: the x86_64 system call convention; what the call does with its arguments is the caller's to know.
     unsafe {
         asm!("syscall", inlateout("rax") number as i64 => result, in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d,
              out("rcx") _, out("r11") _, options(nostack));
