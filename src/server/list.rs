@@ -26,6 +26,7 @@ pub async fn list(
     caller: Caller,
     request: pb::ListTasksRequest,
 ) -> Result<Served<pb::ListTasksResponse>, ApiError> {
+    let asker = caller.name.clone();
     let owner = if request.all_owners {
         caller.may(Verb::ListOthers, "")?;
         None
@@ -56,7 +57,9 @@ pub async fn list(
             .transpose()
             .map_err(bad)?,
     };
+    let place = registry.quotas.list(&asker)?;
     let page = registry.store.list(query).await?;
+    drop(place);
     let tasks = page.records.iter().filter_map(|record| show(&registry, record)).collect();
     Ok(pb::ListTasksResponse { tasks, next_page_token: page.next.map(|cursor| cursor.to_string()).unwrap_or_default() }
         .into())

@@ -27,6 +27,7 @@ struct State {
 struct User {
     running: usize,
     streams: usize,
+    lists: usize,
     unread: usize,
     tokens: f64,
     filled_at: Instant,
@@ -35,6 +36,8 @@ struct User {
     untold: u64,
 }
 
+/// Lists of one user that are made or wait to be: one thread makes them all, one after the other.
+const LISTS: usize = 8;
 /// What a stream holds whose reader has stopped reading. Other answers that are not read may hold as much in all as all streams.
 const STREAM: usize = 128 << 10;
 
@@ -49,6 +52,7 @@ pub struct Taken {
 enum Kind {
     Task,
     Stream,
+    List,
     /// Of so many bytes.
     Answer(usize),
 }
@@ -120,6 +124,19 @@ impl Quotas {
         Ok(self.taken(name, Kind::Stream))
     }
 
+    /// Takes a place for a list that is being made.
+    pub fn list(self: &Arc<Self>, name: &str) -> Result<Taken, ApiError> {
+        let mut state = self.state();
+        let user = state.user(name, f64::from(self.limits.burst));
+        if user.lists >= LISTS {
+            return Err(ApiError::Exhausted(format!(
+                "{LISTS} lists are being made for you; wait for one and try again"
+            )));
+        }
+        user.lists += 1;
+        Ok(self.taken(name, Kind::List))
+    }
+
     /// Counts an answer, until it is gone. One that may be withheld is, while too much was not read.
     pub fn answer(self: &Arc<Self>, name: &str, bytes: usize, may_withhold: bool) -> Result<Taken, ApiError> {
         let most = self.limits.streams_per_user.saturating_mul(STREAM);
@@ -162,6 +179,7 @@ impl State {
         let fresh = || User {
             running: 0,
             streams: 0,
+            lists: 0,
             unread: 0,
             tokens: burst,
             filled_at: Instant::now(),
@@ -174,7 +192,7 @@ impl State {
 
 impl User {
     fn has_taken(&self) -> bool {
-        self.running > 0 || self.streams > 0 || self.unread > 0
+        self.running > 0 || self.streams > 0 || self.lists > 0 || self.unread > 0
     }
 }
 
@@ -188,6 +206,7 @@ impl Drop for Taken {
             match self.kind {
                 Kind::Task => user.running -= 1,
                 Kind::Stream => user.streams -= 1,
+                Kind::List => user.lists -= 1,
                 Kind::Answer(bytes) => user.unread -= bytes,
             }
         }
@@ -235,11 +254,15 @@ mod tests {
     }
 
     #[test]
-    fn streams_and_stored_bytes_have_their_limits() {
+    fn streams_lists_and_stored_bytes_have_limits() {
         let quotas = quotas();
         let open = quotas.stream("a");
         assert!(open.is_ok() && quotas.stream("a").is_err() && quotas.stream("b").is_ok());
         assert!(quotas.stored(9).is_ok() && quotas.stored(10).is_err());
+        let lists: Vec<_> = (0..LISTS).map(|_| quotas.list("a").unwrap()).collect();
+        assert!(quotas.list("a").is_err() && quotas.list("b").is_ok());
+        drop(lists);
+        assert!(quotas.list("a").is_ok());
     }
 
     #[test]

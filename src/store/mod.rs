@@ -52,8 +52,8 @@ pub enum Inserted {
 impl Store {
     /// Opens, or begins, the file at `path`. Blocks; called once, before the server answers anybody.
     pub fn open(path: &Path) -> Result<(Self, Opened), StoreError> {
-        let (writer, reader, opened) = schema::open(path)?;
-        Ok((Self { workers: Workers::start(writer, reader)? }, opened))
+        let (writer, readers, opened) = schema::open(path)?;
+        Ok((Self { workers: Workers::start(writer, readers)? }, opened))
     }
 
     /// Stores a new task, unless its owner's token is known already.
@@ -114,13 +114,13 @@ impl Store {
     /// A page of tasks, newest first. A damaged one is left out and set aside.
     pub async fn list(&self, query: Query) -> Result<Page, StoreError> {
         let again = query.clone();
-        let (page, damaged) = self.workers.read(move |database| query::list(database, &query)).await?;
+        let (page, damaged) = self.workers.list(move |database| query::list(database, &query)).await?;
         if damaged.is_empty() {
             return Ok(page);
         }
         self.set_aside(damaged).await?;
         // A page of nothing but damage would look like the last one.
-        Ok(self.workers.read(move |database| query::list(database, &again)).await?.0)
+        Ok(self.workers.list(move |database| query::list(database, &again)).await?.0)
     }
 
     /// Every task without an end, oldest first.

@@ -17,6 +17,9 @@ pub const LARGEST_PAGE: usize = 1000;
 /// A page that has come to this many bytes is over: it has to fit into memory, and into a message of the 4 MiB that
 /// clients take by default, together with one more task of the largest size.
 const PAGE_BYTES: usize = 2 << 20;
+/// How many tasks a page looks at, and how much of their labels: others wait for it.
+const LOOKED: usize = 5000;
+const LABEL_BYTES: i64 = 4 << 20;
 /// What a task's entry has besides the texts that its owner chose.
 const ENTRY_BYTES: usize = 1024;
 
@@ -40,7 +43,7 @@ pub struct Query {
 pub struct Page {
     /// The tasks.
     pub records: Vec<Record>,
-    /// Where the next page begins; none after the last.
+    /// Where the next page begins; none after the last. There may be one after a page that is short or empty.
     pub next: Option<Cursor>,
 }
 
@@ -85,41 +88,55 @@ pub(super) fn beginning_with(
     ids.filter_map(|id| id.map(|id| id.parse().ok()).transpose()).collect::<Result<_, _>>().map_err(Into::into)
 }
 
-/// A page, and the rows of it that are damaged.
+/// A page, and the rows of it that are damaged. Each page looks at a bounded number of tasks, and so may be short, or empty, and not the
+/// last: a filter that nothing matches costs no more than a page.
 pub(super) fn list(database: &Connection, query: &Query) -> Result<(Page, Vec<Read>), StoreError> {
     let limit = query.limit.clamp(1, LARGEST_PAGE);
-    let mut sql = format!("SELECT {} FROM tasks WHERE TRUE", row::COLUMNS);
-    let mut values: Vec<Value> = Vec::new();
-    if let Some(owner) = &query.owner {
-        sql += " AND owner = ?";
-        values.push(owner.clone().into());
-    }
+    let (mut is_wanted, mut values) = ("TRUE".to_owned(), Vec::<Value>::new());
     if !query.states.is_empty() {
-        sql += &format!(" AND status IN ({})", vec!["?"; query.states.len()].join(", "));
+        is_wanted += &format!(" AND status IN ({})", vec!["?"; query.states.len()].join(", "));
         values.extend(query.states.iter().map(|state| state.name().to_owned().into()));
     }
     for (key, value) in &query.labels {
         // Labels that are no JSON have no match here: the damage is one row's, not the list's.
-        sql += " AND json_valid(labels) AND EXISTS (SELECT 1 FROM json_each(labels) WHERE key = ? AND value = ?)";
+        is_wanted += " AND json_valid(labels) AND EXISTS (SELECT 1 FROM json_each(labels) WHERE key = ? AND value = ?)";
         values.extend([key.clone().into(), value.clone().into()]);
+    }
+    let weight = if query.labels.is_empty() { "0" } else { "length(CAST(labels AS BLOB))" };
+    let mut sql = format!(
+        "SELECT seq, CAST(started_at AS INTEGER), CAST(id AS TEXT), {is_wanted}, {weight} FROM tasks WHERE TRUE"
+    );
+    if let Some(owner) = &query.owner {
+        sql += " AND owner = ?";
+        values.push(owner.clone().into());
     }
     if let Some(after) = &query.after {
         sql += " AND (started_at, id) < (?, ?)";
         values.extend([after.started_at.into(), after.id.to_string().into()]);
     }
-    // One more than the page holds tells whether there is a next.
-    sql += " ORDER BY started_at DESC, id DESC LIMIT ?";
-    values.push((limit as i64 + 1).into());
+    sql += " ORDER BY started_at DESC, id DESC";
+    // Of those that are not wanted, what else is stored is not read.
+    let whole = format!("SELECT {} FROM tasks WHERE seq = ?", row::COLUMNS);
+    let mut whole = database.prepare_cached(&whole)?;
 
-    let mut records = Vec::new();
-    let mut damaged = Vec::new();
-    let (mut bytes, mut is_full) = (0, false);
-    for read in database.prepare_cached(&sql)?.query_map(params_from_iter(values), row::read)? {
-        is_full = bytes > PAGE_BYTES;
-        if is_full {
+    let (mut records, mut damaged) = (Vec::new(), Vec::new());
+    let (mut bytes, mut looked, mut labels) = (0, 0, 0);
+    let (mut last, mut more) = (None, false);
+    let mut statement = database.prepare_cached(&sql)?;
+    let mut rows = statement.query(params_from_iter(values))?;
+    while let Some(row) = rows.next()? {
+        more = records.len() == limit || bytes > PAGE_BYTES || looked == LOOKED || labels > LABEL_BYTES;
+        if more {
             break;
         }
-        match read? {
+        looked += 1;
+        labels += row.get::<_, i64>(4)?;
+        let (started_at, id): (_, String) = (row.get(1)?, row.get(2)?);
+        last = id.parse().ok().map(|id| Cursor { started_at, id }).or(last);
+        if !row.get::<_, bool>(3)? {
+            continue;
+        }
+        match whole.query_row([row.get::<_, i64>(0)?], row::read)? {
             Read { record: Ok(record), .. } => {
                 bytes += size(&record);
                 records.push(record);
@@ -127,9 +144,6 @@ pub(super) fn list(database: &Connection, query: &Query) -> Result<(Page, Vec<Re
             read => damaged.push(read),
         }
     }
-    let more = is_full || records.len() + damaged.len() > limit;
-    records.truncate(limit);
-    let last = records.last().map(|last| Cursor { started_at: last.started_at, id: last.id });
     Ok((Page { records, next: last.filter(|_| more) }, damaged))
 }
 

@@ -91,8 +91,8 @@ pub struct Opened {
     pub migrated_from: Option<u32>,
 }
 
-/// Opens the file for writing, whatever state it is in. The second connection is for reading.
-pub(super) fn open(path: &Path) -> Result<(Connection, Connection, Opened), StoreError> {
+/// Opens the file for writing, whatever state it is in. The other connections are for reading.
+pub(super) fn open(path: &Path) -> Result<(Connection, [Connection; 2], Opened), StoreError> {
     let mut opened = Opened::default();
     let writer = match prepare(path, &mut opened) {
         Err(StoreError::Damaged(why)) => {
@@ -112,10 +112,16 @@ pub(super) fn open(path: &Path) -> Result<(Connection, Connection, Opened), Stor
         }
         prepared => prepared?,
     };
+    Ok((writer, [reader(path)?, reader(path)?], opened))
+}
+
+fn reader(path: &Path) -> Result<Connection, StoreError> {
     let reader = Connection::open(path)?;
     reader.busy_timeout(Duration::from_secs(5))?;
     reader.pragma_update(None, "query_only", true)?;
-    Ok((writer, reader, opened))
+    // The first look opens the files beside it: now, so that what the server holds does not depend on who has asked.
+    version(&reader)?;
+    Ok(reader)
 }
 
 fn prepare(path: &Path, opened: &mut Opened) -> Result<Connection, StoreError> {

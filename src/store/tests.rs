@@ -414,6 +414,32 @@ fn the_sums_are_those_of_the_rows_whatever_happened() {
     assert_eq!(sums("SELECT owner, bytes, ended, ended_bytes FROM sums ORDER BY owner"), true_ones);
 }
 
+/// A filter that nothing matches made one thread, which everybody waits for, look at all that a user has.
+#[test]
+fn a_list_looks_at_a_bounded_number_of_tasks() {
+    let dir = TempDir::new().unwrap();
+    let store = open(&file(&dir));
+    let tasks: Vec<_> = (0..5010).map(|at| record("ann", at)).collect();
+    run(async {
+        let inserted = join(tasks.iter().map(|task| store.insert(task.clone()))).await;
+        assert!(inserted.iter().all(Result::is_ok));
+        store.finish(tasks[0].id, end(Status::Signaled, 1, 0)).await.unwrap();
+        let query = |after| Query { states: vec![State::Ended(Status::Signaled)], limit: 5, after, ..Query::default() };
+        let first = store.list(query(None)).await.unwrap();
+        assert!(first.records.is_empty() && first.next.is_some(), "not the last page");
+        let second = store.list(query(first.next)).await.unwrap();
+        assert_eq!((second.records.len(), second.records[0].id, second.next), (1, tasks[0].id, None));
+        // Large labels are read sooner than many tasks.
+        let labels: std::collections::BTreeMap<_, _> =
+            (0..64).map(|n| (format!("{n:0256}"), "v".repeat(256))).collect();
+        let heavy: Vec<_> = (0..200).map(|at| Record { labels: labels.clone(), ..record("bob", at) }).collect();
+        assert!(join(heavy.iter().map(|task| store.insert(task.clone()))).await.iter().all(Result::is_ok));
+        let wanted = [("none".to_owned(), "such".to_owned())].into();
+        let query = Query { owner: Some("bob".to_owned()), labels: wanted, limit: 5, ..Query::default() };
+        assert!(store.list(query).await.unwrap().next.is_some());
+    });
+}
+
 #[test]
 fn a_page_of_long_command_lines_is_short_and_nothing_is_left_out() {
     let dir = TempDir::new().unwrap();

@@ -1,8 +1,8 @@
-//! The store's two threads: one that writes, and one that reads.
+//! The store's threads: one that writes, and two that read, of which one makes lists.
 //!
 //! SQLite has one writer at a time anyway, and a commit waits for the disk: so all that is queued when the disk is free
 //! goes into the next transaction, and one fsync serves every caller. Reads have a connection and a thread aside: they
-//! are short, never wait for a commit (WAL), and need neither a pool nor a lock.
+//! are short, never wait for a commit (WAL), and need neither a pool nor a lock. Lists are longer, so nothing else waits for them.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
@@ -27,26 +27,29 @@ struct Done {
     answer: Box<dyn FnOnce(Result<(), StoreError>) + Send>,
 }
 
-/// The two threads.
+/// The threads.
 #[derive(Debug)]
 pub(super) struct Workers {
     writes: Option<Sender<Write>>,
     reads: Option<Sender<Read>>,
-    /// The one that reads, then the one that writes.
-    threads: [Option<JoinHandle<()>>; 2],
+    lists: Option<Sender<Read>>,
+    /// The one that reads, the one that lists, then the one that writes.
+    threads: [Option<JoinHandle<()>>; 3],
 }
 
 impl Workers {
     /// Starts them.
-    pub(super) fn start(writer: Connection, reader: Connection) -> Result<Self, SysError> {
+    pub(super) fn start(writer: Connection, [reader, lister]: [Connection; 2]) -> Result<Self, SysError> {
         let (writes, to_write) = channel();
         let (reads, to_read) = channel::<Read>();
+        let (lists, to_list) = channel::<Read>();
         // Threads of their own: a commit blocks for as long as the disk likes.
         let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
         let writing = thread("store-write").spawn(move || write(writer, &to_write)).on("clone", "store writer")?;
         let reading = thread("store-read").spawn(move || to_read.iter().for_each(|read| read(&reader)));
-        let threads = [reading.on("clone", "store reader")?, writing].map(Some);
-        Ok(Self { writes: Some(writes), reads: Some(reads), threads })
+        let listing = thread("store-list").spawn(move || to_list.iter().for_each(|list| list(&lister)));
+        let threads = [reading.on("clone", "store reader")?, listing.on("clone", "store lister")?, writing].map(Some);
+        Ok(Self { writes: Some(writes), reads: Some(reads), lists: Some(lists), threads })
     }
 
     /// Does `work` in a transaction; it is durable when this returns. Not undone when the caller stops waiting.
@@ -91,21 +94,37 @@ impl Workers {
         &self,
         question: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let (answer, answered) = oneshot::channel();
-        let reads = self.reads.as_ref().ok_or(StoreError::Closed)?;
-        let job: Read = Box::new(move |database| drop(answer.send(question(database))));
-        reads.send(job).map_err(|_| StoreError::Closed)?;
-        answered.await.map_err(|_| StoreError::Closed)?
+        ask(self.reads.as_ref(), question).await
     }
+
+    /// The same, of many tasks: only other lists wait for it.
+    pub(super) async fn list<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        ask(self.lists.as_ref(), question).await
+    }
+}
+
+async fn ask<T: Send + 'static>(
+    thread: Option<&Sender<Read>>,
+    question: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, StoreError> {
+    let (answer, answered) = oneshot::channel();
+    let job: Read = Box::new(move |database| drop(answer.send(question(database))));
+    thread.ok_or(StoreError::Closed)?.send(job).map_err(|_| StoreError::Closed)?;
+    answered.await.map_err(|_| StoreError::Closed)?
 }
 
 impl Drop for Workers {
     /// Lets the threads do what is queued, then ends them one after the other: the last to close the database puts everything
     /// into its one file, and of two that close at the same moment neither is the last.
     fn drop(&mut self) {
-        let [reading, writing] = &mut self.threads;
+        let [reading, listing, writing] = &mut self.threads;
         self.reads = None;
         let _ = reading.take().map(JoinHandle::join);
+        self.lists = None;
+        let _ = listing.take().map(JoinHandle::join);
         self.writes = None;
         let _ = writing.take().map(JoinHandle::join);
     }
