@@ -1,10 +1,12 @@
-//! Requests that are still arriving, counted against whoever sends them.
+//! Requests that are arriving or being served, counted against whoever sends them.
 //!
 //! A handler begins when its message is whole, and every other quota with it. Until then the message lies in memory, and a
-//! client could let any number of them arrive forever. So each claims its whole length as soon as it has said it.
+//! client could let any number of them arrive forever. So each claims its whole length as soon as it has said it; and keeps it
+//! until its work is done, which may wait for others, whether its client does or not.
 
 use std::collections::HashMap;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
@@ -39,11 +41,11 @@ impl Arriving {
         Arc::new(Self { largest: largest as u64, users: Mutex::default() })
     }
 
-    /// The same request, counted until its body was read or given up.
-    pub fn count(self: &Arc<Self>, request: http::Request<Body>) -> http::Request<Body> {
+    /// The same request, counted until its body was read or given up, and until the work is done that keeps its [`Held`].
+    pub fn count(self: &Arc<Self>, mut request: http::Request<Body>) -> http::Request<Body> {
         let user = request.extensions().get().map_or_else(String::new, Peer::holder);
-        let mut claim = Claim { arriving: Arc::clone(self), user, bytes: 0 };
-        let refused = claim.begin().err();
+        let (claim, refused) = Claim::begin(self, user);
+        request.extensions_mut().insert(Held { _claim: Arc::clone(&claim) });
         request.map(|inner| Body::new(Counted { inner, claim, refused, head: [0; HEAD], seen: 0, left: 0 }))
     }
 
@@ -52,26 +54,32 @@ impl Arriving {
     }
 }
 
+/// In the extensions of a request: kept by whoever works on it.
+#[derive(Clone)]
+pub struct Held {
+    _claim: Arc<Claim>,
+}
+
 /// One request's part of its user's share, given back when dropped.
 struct Claim {
     arriving: Arc<Arriving>,
     user: String,
-    bytes: u64,
+    /// Changed under the lock of all shares.
+    bytes: AtomicU64,
 }
 
 impl Claim {
-    fn begin(&mut self) -> Result<(), Status> {
-        let mut users = self.arriving.users();
-        let share = users.entry(self.user.clone()).or_default();
+    fn begin(arriving: &Arc<Arriving>, user: String) -> (Arc<Self>, Option<Status>) {
+        let mut users = arriving.users();
+        let share = users.entry(user.clone()).or_default();
         share.requests += 1;
-        if share.requests > REQUESTS {
-            return Err(Status::resource_exhausted(format!("you have {REQUESTS} requests under way; finish some")));
-        }
-        Ok(())
+        let too_many = || Status::resource_exhausted(format!("you have {REQUESTS} requests under way; finish some"));
+        let refused = (share.requests > REQUESTS).then(too_many);
+        (Arc::new(Self { arriving: Arc::clone(arriving), user, bytes: AtomicU64::new(0) }), refused)
     }
 
     /// A message of this length follows, in place of the one before.
-    fn message(&mut self, bytes: u64) -> Result<(), Status> {
+    fn message(&self, bytes: u64) -> Result<(), Status> {
         let largest = self.arriving.largest;
         if bytes > largest {
             let text = format!("the message has {bytes} bytes, and {largest} is the largest that is taken; send less");
@@ -79,13 +87,13 @@ impl Claim {
         }
         let mut users = self.arriving.users();
         let share = users.entry(self.user.clone()).or_default();
-        share.bytes -= std::mem::replace(&mut self.bytes, 0);
+        share.bytes -= self.bytes.swap(0, Ordering::Relaxed);
         if share.bytes + bytes > LARGEST_ONES * largest {
             let text = "you have too much under way in unfinished requests; finish some";
             return Err(Status::resource_exhausted(text));
         }
         share.bytes += bytes;
-        self.bytes = bytes;
+        self.bytes.store(bytes, Ordering::Relaxed);
         Ok(())
     }
 }
@@ -95,7 +103,7 @@ impl Drop for Claim {
         let mut users = self.arriving.users();
         if let Some(share) = users.get_mut(&self.user) {
             share.requests -= 1;
-            share.bytes -= self.bytes;
+            share.bytes -= self.bytes.load(Ordering::Relaxed);
             if share.requests == 0 {
                 users.remove(&self.user);
             }
@@ -106,7 +114,7 @@ impl Drop for Claim {
 /// A body that is looked at as it passes.
 struct Counted {
     inner: Body,
-    claim: Claim,
+    claim: Arc<Claim>,
     refused: Option<Status>,
     head: [u8; HEAD],
     /// Bytes of the head that have come.
@@ -167,8 +175,7 @@ mod tests {
     use super::*;
 
     fn counted(arriving: &Arc<Arriving>) -> Counted {
-        let mut claim = Claim { arriving: Arc::clone(arriving), user: "a".into(), bytes: 0 };
-        let refused = claim.begin().err();
+        let (claim, refused) = Claim::begin(arriving, "a".into());
         Counted { inner: Body::empty(), claim, refused, head: [0; HEAD], seen: 0, left: 0 }
     }
 
@@ -183,6 +190,20 @@ mod tests {
         body.look(&[[7; 90].as_slice(), &[0, 0, 0, 0, 3, 1]].concat()).unwrap();
         assert_eq!((body.left, arriving.users()["a"].bytes), (2, 3));
         drop(body);
+        assert!(arriving.users().is_empty());
+    }
+
+    /// A start whose token another start has waits for that, with its arguments in memory and perhaps without its client.
+    #[test]
+    fn a_request_is_counted_until_its_work_is_done() {
+        let arriving = Arriving::new(100);
+        let request = arriving.count(http::Request::new(Body::empty()));
+        let held = request.extensions().get::<Held>().cloned().unwrap();
+        held._claim.message(90).unwrap();
+        drop(request);
+        let share = |users: &HashMap<String, Share>| (users[""].requests, users[""].bytes);
+        assert_eq!(share(&arriving.users()), (1, 90));
+        drop(held);
         assert!(arriving.users().is_empty());
     }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use prost::Message;
 use tonic::{Request, Response, Status};
 
+use super::arriving::Held;
 use super::audit_log::{AuditLog, Entry};
 use super::authorize::{Caller, Verb};
 use super::error::ApiError;
@@ -47,7 +48,9 @@ impl Gate {
         let caller = self.admit(peer.as_ref());
         let unanswered = Unanswered { audit: self.audit.clone(), peer, verb, task: named, answered: false };
         let registry = Arc::clone(&self.registry);
+        let held = request.extensions().get::<Held>().cloned();
         let work = async move {
+            let _held = held;
             let result = match caller {
                 Ok(caller) => answer(registry, caller, verb, request.into_inner(), serve).await,
                 Err(error) => Err(error),

@@ -5,6 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::Arc;
 
+use nix::sys::signal::Signal;
 use taskman::proto::task_manager as pb;
 use tonic::{Code, Status};
 
@@ -208,5 +209,33 @@ fn a14_an_exec_error_is_the_answer_and_leaves_no_task() {
             let id = start(&mut client, sh(&format!("exit {code}"))).await.unwrap();
             assert_eq!(ended(&mut client, &id).await.exit_code, Some(code));
         }
+    });
+}
+
+/// Starts that have arrived and wait for something are in memory: here for one with the same token, which waits for a stopped launcher.
+#[test]
+fn a12_starts_that_wait_are_counted_by_size() {
+    let mut server = Server::start();
+    on(async {
+        let client = connect(&server, "client001").await;
+        server.signal(Signal::SIGSTOP);
+        let mut starts = tokio::task::JoinSet::new();
+        for _ in 0..100 {
+            let mut client = client.clone();
+            let args = vec!["x".repeat(100 << 10); 9];
+            let request = pb::StartTaskRequest { client_token: "one".into(), args, ..sh("true") };
+            starts.spawn(async move { start(&mut client, request).await });
+        }
+        // As many as 64 MiB have room for wait; the rest is told so.
+        for _ in 0..20 {
+            let refused = starts.join_next().await.unwrap().unwrap().unwrap_err();
+            assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
+        }
+        server.signal(Signal::SIGCONT);
+        let mut ids = std::collections::BTreeSet::new();
+        while let Some(answer) = starts.join_next().await {
+            ids.extend(answer.unwrap().ok());
+        }
+        assert_eq!(ids.len(), 1, "those that waited have one task");
     });
 }
