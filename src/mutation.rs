@@ -65,6 +65,7 @@ pub enum Defence {
     Seccomp,
     Session,
     SingleThread,
+    SlowDeath,
     SocketMemory,
     StrictHost,
     Swap,

@@ -44,6 +44,8 @@ impl Auditor {
             let died = process.wait_dead(DIES_WITHIN);
             let result = if died { Ok(()) } else { Err(format!("it is not dead after {DIES_WITHIN:?}")) };
             note(&mut actions, format!("see process {} dead", process.facts.pid), result);
+            // It was waited for, and will be again.
+            self.beat();
             self.sweep_uid(&fault, held, &mut actions);
         } else {
             let why = Err("it cannot be proven to be a task's of this instance".to_owned());
@@ -66,6 +68,12 @@ impl Auditor {
         }
         incident.actions = actions;
         self.record(incident, &fault);
+    }
+
+    /// Writes down a process that was killed and dies slowly: there is nothing more to do about it.
+    pub(super) fn record_dying(&mut self, facts: &Facts, fault: &Fault) {
+        let incident = report::incident(facts, fault, &Source::Scan);
+        self.record(incident, fault);
     }
 
     /// Writes down what is left of an ended task and is not a process.

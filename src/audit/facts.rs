@@ -12,6 +12,8 @@ use crate::sys::file;
 
 /// `PF_EXITING` of the kernel's task flags.
 const EXITING: u64 = 4;
+/// SIGKILL as one bit of a set of signals.
+const KILL: u64 = 1 << 8;
 /// Namespaces that a task's processes share, and that never change after its first process was created.
 pub const SHARED: [&str; 6] = ["pid", "mnt", "net", "ipc", "uts", "user"];
 
@@ -50,6 +52,8 @@ pub struct Facts {
     pub exe: Option<(u64, u64)>,
     /// It has not run yet, so its parent may not have put it into its groups. A kernel that does not count is taken to have let it run.
     pub unborn: bool,
+    /// It was killed, and has not begun to exit yet.
+    pub killed: bool,
     /// It is on its way out: nothing else here can be relied on.
     pub exiting: bool,
 }
@@ -121,6 +125,7 @@ impl Facts {
                 "CapBnd" => self.caps[3] = u64::from_str_radix(value, 16).ok()?,
                 "CapAmb" => self.caps[4] = u64::from_str_radix(value, 16).ok()?,
                 "NoNewPrivs" => self.no_new_privs = value == "1",
+                "SigPnd" | "ShdPnd" => self.killed |= u64::from_str_radix(value, 16).ok()? & KILL != 0,
                 "Seccomp" => self.seccomp = value.parse().ok()?,
                 _ => {}
             }

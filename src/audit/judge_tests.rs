@@ -47,6 +47,7 @@ fn confined(pid: i32, inner: i32) -> Facts {
         namespaces: namespaces(PIDNS),
         exe: Some((1, 1)),
         unborn: false,
+        killed: false,
         exiting: false,
     }
 }

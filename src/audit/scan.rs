@@ -9,7 +9,10 @@ use super::clean::Extent;
 use super::facts::{self, Facts};
 use super::judge::Fault;
 use super::process::Process;
+use super::tasks::Known;
+use crate::cgroup::Dead;
 use crate::containment::{Audited, Cause, Kind, Leftover, LeftoverKind};
+use crate::mutation::{Defence, off};
 use crate::place::GroupName;
 use crate::sys::file;
 
@@ -175,39 +178,39 @@ impl Auditor {
         }
     }
 
-    /// A task that was told as ended, and still has processes: it could not be killed.
+    /// A task that was told as ended, and still has processes: they could not be killed. Of those that were killed, in a group that
+    /// the launcher still holds, its owner is told: they keep its uid and its place, and are no way out.
     fn look_at_ended(&mut self, seen: &[Facts]) {
-        let overdue = |name: &str| {
-            let task = self.tasks.of_group(name)?;
-            task.ended.filter(|at| at.elapsed() >= ENDED)?;
-            Some((task.group.task, task.owner.clone(), task.uid))
-        };
-        let mut found = Vec::new();
+        let overdue = |task: &Known| !task.undead_told && task.ended.is_some_and(|at| at.elapsed() >= ENDED);
         for facts in seen.iter().filter(|facts| !facts.is_dead()) {
             let Some(name) = self.group_of(facts) else { continue };
-            if let Some((task, owner, uid)) = overdue(&name)
-                && !self.reported.contains_key(&(facts.pid, facts.start_time))
+            // One finding for all of them: what is done for one is done for all.
+            let Some(task) = self.tasks.of_group_mut(&name).filter(|task| overdue(task)) else { continue };
+            task.undead_told = true;
+            let (id, owner, uid) = (task.group.task, task.owner.clone(), task.uid);
+            let dies = (facts.exiting || facts.killed) && !Dead::is_at(&self.layout.base().dir.join(&name));
+            let fault = Fault {
+                kind: Kind::PostCleanupLeak,
+                task: Some(id),
+                owner,
+                group: Some(name),
+                uid,
+                faults: vec!["its task has ended, and it has not".to_owned()],
+                cause: Cause::SupervisorCrash,
+                why: "it was killed and does not die".to_owned(),
+                proven: true,
+                grave: !dies || off(Defence::SlowDeath),
+            };
+            self.beat();
+            if dies {
+                self.record_dying(facts, &fault);
+            } else if let Some(process) =
+                Process::look(facts.pid).filter(|now| now.facts.start_time == facts.start_time)
             {
-                let fault = Fault {
-                    kind: Kind::PostCleanupLeak,
-                    task: Some(task),
-                    owner,
-                    group: Some(name),
-                    uid,
-                    faults: vec!["its task has ended, and it has not".to_owned()],
-                    cause: Cause::SupervisorCrash,
-                    why: "it was killed and does not die".to_owned(),
-                    proven: true,
-                    grave: true,
-                };
-                found.push((facts.pid, facts.start_time, fault));
-            }
-        }
-        for (pid, start, fault) in found {
-            if let Some(process) = Process::look(pid).filter(|process| process.facts.start_time == start) {
-                self.reported.insert((pid, start), true);
+                self.reported.insert((facts.pid, facts.start_time), true);
                 self.act(process, fault, &Source::Scan);
             }
+            self.beat();
         }
     }
 }

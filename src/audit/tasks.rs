@@ -33,6 +33,8 @@ pub struct Known {
     pub seen_confined: [bool; 2],
     /// That its first process does not reap was told.
     pub zombies_told: bool,
+    /// That it does not die was told.
+    pub undead_told: bool,
     /// When the launcher said that it has ended.
     pub ended: Option<Instant>,
 }
@@ -47,6 +49,7 @@ impl Known {
             init: None,
             seen_confined: [false; 2],
             zombies_told: false,
+            undead_told: false,
             ended: None,
         }
     }

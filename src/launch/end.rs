@@ -29,6 +29,10 @@ use crate::task::units::human_bytes;
 /// How long killed processes may take to vanish before the task is reported as violated.
 pub const VANISH: Duration = Duration::from_secs(5);
 
+/// The same of what is on its way down: a process with much to give back takes long to die, and is none that escaped. Of the service;
+/// it tells nobody that the task has ended meanwhile.
+pub const SLOWEST: Duration = Duration::from_secs(60);
+
 const CREATED: &str = "set by create before a task exists";
 
 /// A task's cgroup and the init inside it; whatever happens to the launcher's code path, dropping it kills and removes.
@@ -98,6 +102,24 @@ impl Drop for Placement {
             fault::point("dropped");
         }
     }
+}
+
+/// Whether all that is left of a killed group is on its way down: each thread is exiting, or would if it had a processor. One that
+/// is neither waits for something, and nobody knows how long.
+pub fn is_going_down(group: &Group) -> bool {
+    let threads = |pid: i32| {
+        let entries = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        entries.filter_map(|entry| file::text(entry.path().join("stat")).ok()).collect::<Vec<_>>()
+    };
+    !off(Defence::SlowDeath)
+        && group.pids().is_ok_and(|pids| pids.into_iter().flat_map(threads).all(|stat| is_exiting_or_runs(&stat)))
+}
+
+/// By its state and its flags, of which 4 is PF_EXITING. The name before them, in parentheses, may hold anything.
+fn is_exiting_or_runs(stat: &str) -> bool {
+    let fields: Vec<&str> = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
+    let flags: u64 = fields.get(6).and_then(|flags| flags.parse().ok()).unwrap_or(0);
+    flags & 4 != 0 || matches!(fields.first(), Some(&("R" | "Z" | "X")))
 }
 
 /// What the end brought to light.
@@ -302,5 +324,24 @@ pub fn outcome(task: &Task, ended: &Ended) -> Outcome {
         detail,
         by_client: by_client && reason == Reason::Signal,
         signal_number,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_waits_is_not_on_its_way_down() {
+        let stat = |state: &str, flags: u64| {
+            format!("7 (a) R 1 2 3) {state} 1 7 7 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 1 0 4242")
+        };
+        for (state, flags) in [("D", 4), ("S", 4), ("R", 0), ("Z", 0)] {
+            assert!(is_exiting_or_runs(&stat(state, flags)), "{state} {flags}");
+        }
+        for state in ["D", "S", "T"] {
+            assert!(!is_exiting_or_runs(&stat(state, 4_194_304)), "{state}");
+        }
+        assert!(!is_exiting_or_runs(""));
     }
 }

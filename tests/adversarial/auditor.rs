@@ -3,6 +3,7 @@
 mod accounts;
 mod loss;
 mod plants;
+mod slow;
 mod steady;
 
 use serde_json::Value;
@@ -11,7 +12,7 @@ use crate::harness::{Arm, Bench, Case};
 use crate::support::{HostDir, Server};
 
 pub fn cases() -> Vec<Case> {
-    [plants::cases(), steady::cases(), loss::cases(), accounts::cases()].into_iter().flatten().collect()
+    [plants::cases(), steady::cases(), loss::cases(), accounts::cases(), slow::cases()].into_iter().flatten().collect()
 }
 
 /// A server whose tasks have uids of this suite, audited in this manner.

@@ -172,6 +172,7 @@ pub const TIER_1: &[(&str, Tested)] = &[
     ("U03", Suite),
     ("U20", Suite),
     ("U21", Suite),
+    ("U22", Suite),
     (
         "U05",
         By(&[

@@ -22,7 +22,7 @@ pub fn cases() -> Vec<Case> {
         ("a_lost_auditors_open_questions_are_refused", a_lost_auditors_open_questions_are_refused),
         ("a_silent_auditor_is_replaced_and_meanwhile_no_task_starts", a_silent_auditor_is_replaced),
         ("an_auditor_that_is_lost_again_and_again_is_a_quarantine", a_flapping_auditor_is_a_quarantine),
-        ("ends_that_cannot_be_proven_in_a_row_are_a_quarantine", unproven_ends_are_a_quarantine),
+        ("unproven_ends_shut_their_owner_out_and_then_the_worker", unproven_ends_shut_out),
     ]
 }
 
@@ -222,13 +222,15 @@ fn occupy(task: TaskId) -> std::path::PathBuf {
     group
 }
 
-fn unproven_ends_are_a_quarantine() {
+fn unproven_ends_shut_out() {
     let played = play_audited(
         |_| {},
         |client| {
             client.health(|health| health.can_accept);
-            let end = |client: &mut Client, occupied: bool| {
-                let (task, _) = client.start_sleeper("true");
+            let end = |client: &mut Client, owner: &str, occupied: bool| {
+                let task = client.start(&["sleep", "600"], |request| request.owner = owner.into());
+                let (started, _) = client.started(task);
+                client.note(started.process_id);
                 let group = occupied.then(|| occupy(task));
                 client.send(&Request::Stop { task, grace_ms: 0 });
                 let (proven, _) = client.wait_for(|event| match event {
@@ -242,12 +244,18 @@ fn unproven_ends_are_a_quarantine() {
                 }
             };
             // One that is proven between them begins the count anew.
-            [true, false, true].into_iter().for_each(|occupied| end(client, occupied));
+            [true, false, true].into_iter().for_each(|occupied| end(client, "alice", occupied));
             let health = client.health(|health| health.cleanup_failures == 2);
             assert_eq!((health.can_accept, health.cleanup_failures_in_a_row), (true, 1));
-            end(client, true);
+            end(client, "alice", true);
+            let health = client.health(|health| health.cleanup_failures == 3);
+            assert!(health.can_accept, "others are served: {health:?}");
+            let why = client.refused();
+            assert!(why.contains("2 of your tasks") && why.contains("runbooks/cleanup-failure.md"), "{why}");
+            // A second owner's, with none that was proven in between.
+            [true, true].into_iter().for_each(|occupied| end(client, "bob", occupied));
             let health = client.health(|health| !health.can_accept);
-            assert_eq!((health.reason.as_deref(), health.cleanup_failures), (Some("cleanup_failure"), 3));
+            assert_eq!((health.reason.as_deref(), health.cleanup_failures), (Some("cleanup_failure"), 5));
             let why = client.refused();
             assert!(why.contains("quarantined (cleanup_failure)") && why.contains(RUNBOOK), "{why}");
             client.leave();

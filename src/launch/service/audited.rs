@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::auditor::Due;
+use super::standing::Consequence;
 use super::{Service, complain};
 use crate::config::Config;
 use crate::containment::{Answer, FromAuditor, Query, Reason, Scan, Setup, Summary, ToAuditor};
@@ -141,7 +142,7 @@ impl Service<'_> {
     }
 
     /// A task's last event, unless it has one to come: counted, and the auditor's cue to look for what is left.
-    pub(super) fn note_end(&mut self, event: &Event, gone: bool) {
+    pub(super) fn note_end(&mut self, owner: &str, event: &Event, gone: bool) {
         let (task, proven) = match event {
             Event::Ended(ended) => (ended.task, Some(ended.containment.is_proven())),
             // Of one that was not started nothing is proven, but what does not go is seen.
@@ -150,9 +151,18 @@ impl Service<'_> {
         };
         self.auditor.say(ToAuditor::Ended { task });
         let most = self.config.audit.cleanup_failures;
-        if proven.is_some_and(|proven| self.standing.count_end(proven, most)) {
-            let detail = format!("the ends of {most} tasks in a row could not be proven, the last of task {task}");
-            self.standing.quarantine(Reason::CleanupFailure, detail);
+        match proven.map_or(Consequence::None, |proven| self.standing.count_end(owner, proven, most)) {
+            Consequence::None => {}
+            Consequence::ShutOut => {
+                let what = format!(
+                    "the ends of {most} tasks of {owner} in a row could not be proven, the last of task {task}"
+                );
+                complain(&format!("{what}; it starts no more for a while"));
+            }
+            Consequence::Quarantine => {
+                let what = format!("the ends of {most} tasks in a row, of more than one owner, could not be proven");
+                self.standing.quarantine(Reason::CleanupFailure, format!("{what}, the last of task {task} of {owner}"));
+            }
         }
         self.tell_standing();
     }

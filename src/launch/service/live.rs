@@ -7,13 +7,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use nix::errno::Errno;
 use nix::sys::epoll::EpollFlags;
 
+use super::patience::Patience;
 use super::poller::{Owner, Poller, Token};
 use super::warm::Instead;
 use super::{complain, log};
 use crate::error::{StartError, SysError};
 use crate::fault;
 use crate::launch::Lease;
-use crate::launch::end::{self, Placement, VANISH};
+use crate::launch::end::{self, Placement};
 use crate::launch::starting::{Built, Starting};
 use crate::launch::task::Task;
 use crate::launch::watch::{self, Source, Watch};
@@ -61,6 +62,10 @@ pub struct Live {
     stop: Option<(Duration, Reason)>,
     /// When its end was seen.
     over_at: Option<Instant>,
+    /// Whose it is, once it is somebody's.
+    pub owner: Option<String>,
+    /// The service ends: what dies slowly is not waited for.
+    hurried: bool,
 }
 
 enum Stage {
@@ -69,9 +74,9 @@ enum Stage {
     /// Its command runs.
     Running(Box<Watch>),
     /// Everything in it was killed; its init is waited for, until then.
-    Ending(Box<Task>, usize, Instant),
+    Ending(Box<Task>, usize, Patience),
     /// It was not started; what there was of it was killed and is waited for, until then.
-    Failed(Box<(Placement, Lease, StartError)>, Instant),
+    Failed(Box<(Placement, Lease, StartError)>, Patience),
     /// It was told as ended, yet something of it does not die. Its uid and its place stay taken.
     Lost(Box<(Placement, Lease)>),
     /// Between two stages, or after the last.
@@ -83,8 +88,10 @@ impl Live {
     pub fn new(serial: Owner, starting: Starting, is_slot: bool, poller: &mut Poller) -> Result<Self, SysError> {
         poller.add(starting.as_fd(), EpollFlags::EPOLLIN, Token::Report(serial))?;
         poller.set_deadline(serial, starting.deadline());
+        let owner = (!is_slot).then(|| starting.owner().to_owned());
         let (id, stage) = (starting.id(), Stage::Starting(Box::new(starting)));
-        Ok(Self { id, serial, stage, is_slot, instead: None, taken: None, stop: None, over_at: None })
+        let (instead, taken, stop, over_at, hurried) = (None, None, None, None, false);
+        Ok(Self { id, serial, stage, is_slot, instead, taken, stop, over_at, owner, hurried })
     }
 
     /// Makes the sandbox that waits the task of this request, which is `spec`.
@@ -94,7 +101,7 @@ impl Live {
         };
         starting.take(spec)?;
         poller.set_deadline(self.serial, starting.deadline());
-        (self.is_slot, self.taken) = (false, Some(request.clone()));
+        (self.is_slot, self.taken, self.owner) = (false, Some(request.clone()), Some(request.owner.clone()));
         Ok(())
     }
 
@@ -122,18 +129,8 @@ impl Live {
             Stage::Starting(starting) => self.look_at_start(starting, poller),
             Stage::Running(watch) => self.watch(watch, source, poller),
             // An event of the same batch may be older than the end.
-            Stage::Ending(task, left, until) if is_early(&task.placement, until) => {
-                poller.set_deadline(self.serial, Some(until));
-                self.stage = Stage::Ending(task, left, until);
-                News::None
-            }
-            Stage::Ending(task, left, _) => self.finish(task, left, poller),
-            Stage::Failed(failed, until) if is_early(&failed.0, until) => {
-                poller.set_deadline(self.serial, Some(until));
-                self.stage = Stage::Failed(failed, until);
-                News::None
-            }
-            Stage::Failed(failed, _) => self.give_up(failed, poller),
+            Stage::Ending(task, left, patience) => self.await_end(task, left, patience, poller),
+            Stage::Failed(failed, patience) => self.await_failed(failed, patience, poller),
             Stage::Lost(lost) => self.bury(lost, poller),
             Stage::Gone => News::Gone,
         };
@@ -145,6 +142,7 @@ impl Live {
 
     /// Asks it to end.
     pub fn stop(&mut self, grace: Duration, reason: Reason, poller: &mut Poller) -> News {
+        self.hurried |= reason == Reason::ServerShutdown;
         if let Some(instead) = &mut self.instead {
             instead.stop = Some(sooner(instead.stop, grace, reason));
             return News::None;
@@ -168,6 +166,7 @@ impl Live {
 
     /// Ends it at once.
     pub fn kill(&mut self, reason: Reason, why: &str, poller: &mut Poller) -> News {
+        self.hurried |= matches!(reason, Reason::ServerShutdown | Reason::ServerLost);
         match std::mem::replace(&mut self.stage, Stage::Gone) {
             Stage::Starting(starting) => {
                 let error = SysError::new("build", "sandbox", Errno::ECANCELED).hint(why.to_owned());
@@ -199,9 +198,9 @@ impl Live {
                 self.stage = Stage::Running(watch);
                 self.step(None, poller)
             }
-            Stage::Ending(mut task, left, until) => {
+            Stage::Ending(mut task, left, patience) => {
                 watch::breach(&mut task, detail);
-                self.stage = Stage::Ending(task, left, until);
+                self.stage = Stage::Ending(task, left, patience);
                 News::None
             }
             other => {
@@ -233,8 +232,11 @@ impl Live {
 
     /// The service ends: what does not die is not waited for a second time.
     pub fn abandon(&mut self) {
-        if let Stage::Lost(lost) = &mut self.stage {
-            lost.0.tried = true;
+        match &mut self.stage {
+            Stage::Lost(lost) => lost.0.tried = true,
+            Stage::Ending(task, ..) => task.placement.tried = true,
+            Stage::Failed(failed, _) => failed.0.tried = true,
+            Stage::Starting(_) | Stage::Running(_) | Stage::Gone => {}
         }
     }
 
@@ -319,7 +321,7 @@ impl Live {
         self.over_at = Some(Instant::now());
         // Closed first: to hold its init takes a descriptor.
         let mut task = Box::new(watch.into_task());
-        let overdue = task.ending.as_ref().and_then(|ending| ending.killed_at).is_some_and(|at| at.elapsed() >= VANISH);
+        let killed_at = task.ending.as_ref().and_then(|ending| ending.killed_at);
         let left = end::begin(&mut task).unwrap_or_else(|error| {
             complain(&format!("task {}: {error}", self.id));
             if let Err(error) = task.placement.group.kill() {
@@ -328,12 +330,34 @@ impl Live {
             0
         });
         let watched = self.watch_init(&mut task.placement, poller);
-        if overdue || watched.is_err() || task.placement.init_has_ended().unwrap_or(true) {
+        if watched.is_err() {
             return self.finish(task, left, poller);
         }
-        let until = Instant::now() + VANISH;
-        poller.set_deadline(self.serial, Some(until));
-        self.stage = Stage::Ending(task, left, until);
+        self.await_end(task, left, Patience::since(killed_at.unwrap_or_else(Instant::now)), poller)
+    }
+
+    /// Waits for the end of a task, or has it told as it is.
+    fn await_end(&mut self, task: Box<Task>, left: usize, mut patience: Patience, poller: &mut Poller) -> News {
+        if !patience.lasts(&task.placement, self.hurried) {
+            return self.finish(task, left, poller);
+        }
+        poller.set_deadline(self.serial, Some(patience.until));
+        self.stage = Stage::Ending(task, left, patience);
+        News::None
+    }
+
+    /// The same of a start that has failed.
+    fn await_failed(
+        &mut self,
+        failed: Box<(Placement, Lease, StartError)>,
+        mut patience: Patience,
+        poller: &mut Poller,
+    ) -> News {
+        if !patience.lasts(&failed.0, self.hurried) {
+            return self.give_up(failed, poller);
+        }
+        poller.set_deadline(self.serial, Some(patience.until));
+        self.stage = Stage::Failed(failed, patience);
         News::None
     }
 
@@ -380,13 +404,10 @@ impl Live {
         fault::point("failed");
         let mut failed = Box::new((placement, lease, error));
         let watched = self.watch_init(&mut failed.0, poller);
-        if watched.is_err() || failed.0.init_has_ended().unwrap_or(true) {
+        if watched.is_err() {
             return self.give_up(failed, poller);
         }
-        let until = Instant::now() + VANISH;
-        poller.set_deadline(self.serial, Some(until));
-        self.stage = Stage::Failed(failed, until);
-        News::None
+        self.await_failed(failed, Patience::since(Instant::now()), poller)
     }
 
     fn watch_init(&self, placement: &mut Placement, poller: &Poller) -> Result<(), SysError> {
@@ -433,10 +454,6 @@ fn forget_init(placement: &Placement, poller: &Poller) {
     if let Ok(init) = placement.init() {
         poller.remove(init.as_fd());
     }
-}
-
-fn is_early(placement: &Placement, until: Instant) -> bool {
-    Instant::now() < until && !placement.init_has_ended().unwrap_or(true)
 }
 
 fn faults(containment: &Containment) -> String {

@@ -21,6 +21,7 @@ mod live;
 mod managed;
 mod manager;
 mod outbox;
+mod patience;
 mod phase;
 mod poller;
 mod pool;
@@ -264,7 +265,7 @@ impl<'a> Service<'a> {
         let Some(live) = self.live.get_mut(&serial) else { return };
         let id = live.id;
         let news = step(live, &mut self.poller);
-        let is_slot = live.is_slot;
+        let (is_slot, owner) = (live.is_slot, live.owner.clone().unwrap_or_default());
         let gone = matches!(news, News::Last(_) | News::Gone);
         let mut failed = None;
         match news {
@@ -273,7 +274,7 @@ impl<'a> Service<'a> {
             News::Tell(event, fds) => {
                 // Of a sandbox that was no task yet the server has nothing to record, unless it is in the way of one.
                 let is_silent = is_slot && live.instead.take().is_none();
-                self.note_end(&event, false);
+                self.note_end(&owner, &event, false);
                 if is_slot {
                     self.slot_is_stuck(id);
                 }
@@ -288,7 +289,7 @@ impl<'a> Service<'a> {
                 }
             }
             News::Last(event) => {
-                self.note_end(&event, true);
+                self.note_end(&owner, &event, true);
                 self.tell(*event, Vec::new());
             }
         }

@@ -168,6 +168,9 @@ impl Service<'_> {
         if let Some(why) = self.standing.refusal(&self.auditor) {
             return Err(StartError::Refused(why));
         }
+        if let Some(why) = self.standing.refusal_of(&request.owner) {
+            return Err(StartError::Refused(why));
+        }
         let most = self.config.quota.running;
         if self.tasks() + self.waiting.len() >= most {
             return Err(refused(Errno::EAGAIN, format!("{most} tasks run, which is the most (quota.running)")));

@@ -1,13 +1,45 @@
 //! Whether this worker may take tasks, as the launcher knows it: what the journal adds up to, and the ends that could not be
 //! proven.
 
+use std::collections::HashMap;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use super::auditor::Auditor;
 use super::complain;
 use crate::containment::{Entry, Health, HealthView, Journal, Line, Quarantine, Reason};
 use crate::error::SysError;
+use crate::mutation::{Defence, off};
 use crate::task::record::now;
+
+/// For so long an owner whose tasks' ends could not be proven again and again starts no more.
+const SHUT_OUT: Duration = Duration::from_secs(600);
+/// What an owner that is shut out reads.
+const RUNBOOK: &str = "runbooks/cleanup-failure.md";
+
+/// What follows from the end of a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Consequence {
+    /// Nothing.
+    None,
+    /// Its owner has started its last task for a while.
+    ShutOut,
+    /// It happens to more than one owner: it is this worker's fault.
+    Quarantine,
+}
+
+/// Ends of one owner's tasks that could not be proven.
+#[derive(Debug, Default)]
+struct Failures {
+    in_a_row: u64,
+    shut_out_until: Option<Instant>,
+}
+
+impl Failures {
+    fn is_shut_out(&self, now: Instant) -> bool {
+        self.shut_out_until.is_some_and(|until| now < until)
+    }
+}
 
 /// The launcher's part of the journal.
 pub struct Standing {
@@ -21,6 +53,8 @@ pub struct Standing {
     shown: Option<HealthView>,
     cleanup_failures: u64,
     in_a_row: u64,
+    /// By owner, of those that have any.
+    failures: HashMap<String, Failures>,
 }
 
 impl Standing {
@@ -29,7 +63,8 @@ impl Standing {
         let journal = Journal::new(state_dir);
         let health = journal.health()?;
         let told = health.seq;
-        Ok(Self { journal, health, unwritten: None, told, shown: None, cleanup_failures: 0, in_a_row: 0 })
+        let (unwritten, shown, failures) = (None, None, HashMap::new());
+        Ok(Self { journal, health, unwritten, told, shown, cleanup_failures: 0, in_a_row: 0, failures })
     }
 
     /// Takes over what the auditor read. Says whether a quarantine was lifted.
@@ -49,6 +84,7 @@ impl Standing {
         }
         if lifted {
             self.in_a_row = 0;
+            self.failures.clear();
         }
         lifted
     }
@@ -99,15 +135,39 @@ impl Standing {
         }
     }
 
-    /// A task was told as ended. Says whether so many in a row could not be proven that `most` is reached.
-    pub fn count_end(&mut self, proven: bool, most: u64) -> bool {
+    /// A task was told as ended. A user can have its own tasks die slowly: `most` ends of one owner in a row that could not be
+    /// proven shut that owner out, and only those of a second one, with no end that was proven in between, quarantine the worker.
+    pub fn count_end(&mut self, owner: &str, proven: bool, most: u64) -> Consequence {
+        let now = Instant::now();
         if proven {
             self.in_a_row = 0;
-            return false;
+            self.failures.retain(|of, failures| of != owner || failures.is_shut_out(now));
+            return Consequence::None;
         }
         self.cleanup_failures += 1;
         self.in_a_row += 1;
-        most > 0 && self.in_a_row == most
+        let others = self.failures.iter().any(|(of, failures)| of != owner && failures.is_shut_out(now));
+        let failures = self.failures.entry(owner.to_owned()).or_default();
+        failures.in_a_row += 1;
+        if most == 0 || !failures.in_a_row.is_multiple_of(most) {
+            return Consequence::None;
+        }
+        failures.shut_out_until = Some(now + SHUT_OUT);
+        match (others && self.in_a_row >= 2 * most) || off(Defence::SlowDeath) {
+            true => Consequence::Quarantine,
+            false => Consequence::ShutOut,
+        }
+    }
+
+    /// Why this owner may start no task, if so.
+    pub fn refusal_of(&self, owner: &str) -> Option<String> {
+        let failures = self.failures.get(owner)?;
+        let left = failures.shut_out_until?.checked_duration_since(Instant::now())?;
+        Some(format!(
+            "the ends of {} of your tasks in a row could not be proven; you can start none for {} minutes; see {RUNBOOK}",
+            failures.in_a_row,
+            left.as_secs().div_ceil(60)
+        ))
     }
 
     /// Why no task may start, if so: with the auditor's reason when there is no graver one.
@@ -151,6 +211,27 @@ impl Standing {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_owner_is_shut_out_before_the_worker_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut standing = Standing::open(dir.path()).unwrap();
+        let [none, shut_out, quarantine] = [Consequence::None, Consequence::ShutOut, Consequence::Quarantine];
+        let mut ends = |owner: &str, proven: bool, most: u64| standing.count_end(owner, proven, most);
+        // However many, while others' ends are proven or nobody else fails.
+        for expected in [none, shut_out, none, shut_out] {
+            assert_eq!(ends("mallory", false, 2), expected);
+        }
+        assert_eq!(ends("alice", true, 2), none);
+        assert_eq!((ends("alice", false, 2), ends("alice", false, 2)), (none, shut_out), "one was proven in between");
+        assert_eq!((ends("bob", false, 2), ends("bob", false, 2)), (none, quarantine));
+        assert!(standing.refusal_of("mallory").unwrap().contains("4 of your tasks"));
+        assert_eq!(standing.refusal_of("carol"), None);
+        for _ in 0..100 {
+            assert_eq!(standing.count_end("carol", false, 0), none, "0 is never");
+        }
+        assert_eq!(standing.refusal_of("carol"), None);
+    }
 
     #[test]
     fn only_a_line_of_the_journal_lifts_a_quarantine() {
