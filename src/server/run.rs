@@ -84,11 +84,12 @@ fn run(args: &Args, manager: Option<Manager>) -> Result<u8, Box<dyn Error>> {
     // Server and auditor will be where it is.
     let launcher = Launcher::with_uids(config.uid_range)?.settled()?.named(place::instance_of(&config.state_dir)?);
     let (here, there) = wire::pair()?;
+    let parent = Pid::this();
     match clone::split().on("fork", "server")? {
         Side::Child(child) => {
             // Closed by number below: dropped here as well, they would close what has taken their numbers.
             std::mem::forget((launcher, here, program));
-            Ok(run_server(args, child, config, listeners, there, state))
+            Ok(run_server(args, (child, parent), config, listeners, there, state))
         }
         Side::Parent(pid, pidfd) => {
             drop((listeners, there));
@@ -100,12 +101,19 @@ fn run(args: &Args, manager: Option<Manager>) -> Result<u8, Box<dyn Error>> {
     }
 }
 
-fn run_server(args: &Args, child: InChild, config: Config, listeners: Listeners, socket: OwnedFd, state: State) -> u8 {
+fn run_server(
+    args: &Args,
+    (child, launcher): (InChild, Pid),
+    config: Config,
+    listeners: Listeners,
+    socket: OwnedFd,
+    state: State,
+) -> u8 {
     fault::role("server");
     let (lock, directory) = state.into_server();
     let mut keep = vec![listeners.api.as_fd(), socket.as_fd(), lock.as_fd()];
     keep.extend(listeners.metrics.as_ref().map(AsFd::as_fd));
-    if let Err(error) = split::become_server(child, config.server_uid, &keep) {
+    if let Err(error) = split::become_server(child, launcher, config.server_uid, &keep) {
         log::line(Level::Error, "taskman-server", &error.to_string());
         return 1;
     }

@@ -6,10 +6,12 @@
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
+use nix::errno::Errno;
+use nix::sys::prctl;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
 use nix::sys::stat::{Mode, umask};
-use nix::unistd::{chdir, setsid};
+use nix::unistd::{Pid, chdir, getppid, setsid};
 
 use super::filter;
 use crate::error::{Context, SysError};
@@ -23,7 +25,7 @@ const NOT_FOR_THE_SERVER: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal
 /// Makes this process the server: `uid`, powerless, with nothing open but the standard streams and `keep`.
 ///
 /// Whoever owns another descriptor in this process must have forgotten it.
-pub fn become_server(child: InChild, uid: u32, keep: &[BorrowedFd<'_>]) -> Result<(), SysError> {
+pub fn become_server(child: InChild, launcher: Pid, uid: u32, keep: &[BorrowedFd<'_>]) -> Result<(), SysError> {
     setsid().on("setsid", "server")?;
     signal::ignore(&NOT_FOR_THE_SERVER).on("sigaction", "SIGINT, SIGTERM, SIGHUP")?;
     signal::unblock_all().on("sigprocmask", "none")?;
@@ -33,8 +35,19 @@ pub fn become_server(child: InChild, uid: u32, keep: &[BorrowedFd<'_>]) -> Resul
     umask(Mode::from_bits_truncate(0o077));
     kill_as_any_other()?;
     sandbox::drop_to(uid)?;
+    die_with(launcher)?;
     seccomp::install(&filter::program()).on("seccomp", "server filter")?;
     sandbox::is_powerless(uid)
+}
+
+/// Dies with the launcher, also where it stands still: it has the port, the lock of the state and the TLS key. After the change
+/// of uid, which clears it.
+fn die_with(launcher: Pid) -> Result<(), SysError> {
+    prctl::set_pdeathsig(Signal::SIGKILL).on("prctl", "PR_SET_PDEATHSIG")?;
+    match getppid() == launcher {
+        true => Ok(()),
+        false => Err(SysError::new("getppid", "the launcher", Errno::ESRCH).hint("the launcher died")),
+    }
 }
 
 /// Gives up the protection from a host without memory that a unit gave the launcher: what strangers can make grow has none. It

@@ -38,7 +38,7 @@ fn the_server_is_powerless_and_still_works() {
 
 fn server_side(child: InChild, kept: &std::os::fd::OwnedFd, listener: &std::net::TcpListener) {
     // Not dropped: they are closed by number.
-    become_server(child, UID, &[kept.as_fd(), listener.as_fd()]).unwrap();
+    become_server(child, nix::unistd::getppid(), UID, &[kept.as_fd(), listener.as_fd()]).unwrap();
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     for line in ["NoNewPrivs:\t1", "Seccomp:\t2", "CapBnd:\t0000000000000000", "CapEff:\t0000000000000000"] {
         assert!(status.contains(line), "{line} is not in {status}");
