@@ -105,14 +105,23 @@ impl Drop for Placement {
 }
 
 /// Whether all that is left of a killed group is on its way down: each thread is exiting, or would if it had a processor. One that
-/// is neither waits for something, and nobody knows how long.
+/// is neither waits for something, and nobody knows how long; and so does an init that has nothing left but to wait for whoever has
+/// entered its PID namespace from outside and is not reaped there.
 pub fn is_going_down(group: &Group) -> bool {
     let threads = |pid: i32| {
         let entries = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
         entries.filter_map(|entry| file::text(entry.path().join("stat")).ok()).collect::<Vec<_>>()
     };
+    let Ok(pids) = group.pids() else { return false };
+    let stats: Vec<String> = pids.into_iter().flat_map(threads).collect();
     !off(Defence::SlowDeath)
-        && group.pids().is_ok_and(|pids| pids.into_iter().flat_map(threads).all(|stat| is_exiting_or_runs(&stat)))
+        && stats.iter().all(|stat| is_exiting_or_runs(stat))
+        && stats.iter().any(|stat| state(stat) != Some("S"))
+}
+
+/// The letter after the name, which is in parentheses and may hold anything.
+fn state(stat: &str) -> Option<&str> {
+    stat.rsplit_once(')')?.1.split_whitespace().next()
 }
 
 /// By its state and its flags, of which 4 is PF_EXITING. The name before them, in parentheses, may hold anything.
