@@ -178,7 +178,7 @@ impl Auditor {
         }
     }
 
-    /// A task that was told as ended, and still has processes: they could not be killed. Of those that were killed, in a group that
+    /// A task that was reported as ended, and still has processes: they could not be killed. Of those that were killed, in a group that
     /// the launcher still holds, its owner is told: they keep its uid and its place, and are no way out.
     fn look_at_ended(&mut self, seen: &[Facts]) {
         let overdue = |task: &Known| !task.undead_told && task.ended.is_some_and(|at| at.elapsed() >= ENDED);

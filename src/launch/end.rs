@@ -104,9 +104,8 @@ impl Drop for Placement {
     }
 }
 
-/// Whether all that is left of a killed group is on its way down: each thread is exiting, or would if it had a processor. One that
-/// is neither waits for something, and nobody knows how long; and so does an init that has nothing left but to wait for whoever has
-/// entered its PID namespace from outside and is not reaped there.
+/// Whether all that is left of a killed group is on its way down. A thread that is neither exiting nor would be if it had a processor
+/// waits for something, and nobody knows how long.
 pub fn is_going_down(group: &Group) -> bool {
     let threads = |pid: i32| {
         let entries = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
@@ -114,21 +113,22 @@ pub fn is_going_down(group: &Group) -> bool {
     };
     let Ok(pids) = group.pids() else { return false };
     let stats: Vec<String> = pids.into_iter().flat_map(threads).collect();
-    !off(Defence::SlowDeath)
-        && stats.iter().all(|stat| is_exiting_or_runs(stat))
-        && stats.iter().any(|stat| state(stat) != Some("S"))
+    !off(Defence::SlowDeath) && are_going_down(&stats)
 }
 
-/// The letter after the name, which is in parentheses and may hold anything.
-fn state(stat: &str) -> Option<&str> {
-    stat.rsplit_once(')')?.1.split_whitespace().next()
-}
-
-/// By its state and its flags, of which 4 is PF_EXITING. The name before them, in parentheses, may hold anything.
-fn is_exiting_or_runs(stat: &str) -> bool {
-    let fields: Vec<&str> = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
-    let flags: u64 = fields.get(6).and_then(|flags| flags.parse().ok()).unwrap_or(0);
-    flags & 4 != 0 || matches!(fields.first(), Some(&("R" | "Z" | "X")))
+/// By the state and flags of each. An init alone that sleeps has nothing left to do but to wait for whoever has entered its PID namespace
+/// from outside and is not reaped there.
+fn are_going_down(stats: &[String]) -> bool {
+    const EXITING: u64 = 4;
+    let read = |stat: &String| {
+        // The name before them, in parentheses, may hold anything.
+        let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+        let flags: u64 = fields.get(6)?.parse().ok()?;
+        Some(((*fields.first()?).to_owned(), flags & EXITING != 0))
+    };
+    let threads: Option<Vec<(String, bool)>> = stats.iter().map(read).collect();
+    let dies = |(state, exiting): &(String, bool)| *exiting || ["R", "Z", "X"].contains(&state.as_str());
+    threads.is_some_and(|all| all.iter().all(dies) && all.iter().any(|(state, _)| state != "S"))
 }
 
 /// What the end brought to light.
@@ -342,15 +342,17 @@ mod tests {
 
     #[test]
     fn one_that_waits_is_not_on_its_way_down() {
-        let stat = |state: &str, flags: u64| {
+        let stat = |(state, flags): &(&str, u64)| {
             format!("7 (a) R 1 2 3) {state} 1 7 7 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 1 0 4242")
         };
-        for (state, flags) in [("D", 4), ("S", 4), ("R", 0), ("Z", 0)] {
-            assert!(is_exiting_or_runs(&stat(state, flags)), "{state} {flags}");
+        let dies = |threads: &[(&str, u64)]| are_going_down(&threads.iter().map(stat).collect::<Vec<_>>());
+        for threads in [[("D", 4), ("S", 4)], [("S", 4), ("R", 0)], [("Z", 0), ("R", 4)]] {
+            assert!(dies(&threads), "{threads:?}");
         }
         for state in ["D", "S", "T"] {
-            assert!(!is_exiting_or_runs(&stat(state, 4_194_304)), "{state}");
+            assert!(!dies(&[("R", 4), (state, 4_194_304)]), "{state}");
         }
-        assert!(!is_exiting_or_runs(""));
+        assert!(!dies(&[("S", 4)]), "an init that waits for somebody outside");
+        assert!(!dies(&[]) && !are_going_down(&[String::new()]));
     }
 }

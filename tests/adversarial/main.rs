@@ -1,6 +1,9 @@
 //! The adversarial suite: hostile payloads against the real taskman on the real kernel.
 //!
 //! Needs root. Cases run side by side, each in a process of its own that compares the host before and after.
+//!
+//! The control arm of a case runs without a sandbox, as root, on this host: a payload removes what it has made itself, by its name, and
+//! never what it finds.
 #![allow(clippy::disallowed_methods)] // the suite is not the launcher: it starts processes and waits as it likes
 #![allow(clippy::unwrap_used, missing_docs)]
 

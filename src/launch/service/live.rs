@@ -336,7 +336,7 @@ impl Live {
         self.await_end(task, left, Patience::since(killed_at.unwrap_or_else(Instant::now)), poller)
     }
 
-    /// Waits for the end of a task, or has it told as it is.
+    /// Waits for the end of a task, or has it reported as it is.
     fn await_end(&mut self, task: Box<Task>, left: usize, mut patience: Patience, poller: &mut Poller) -> News {
         if !patience.lasts(&task.placement, self.hurried) {
             return self.finish(task, left, poller);

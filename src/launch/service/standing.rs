@@ -135,7 +135,7 @@ impl Standing {
         }
     }
 
-    /// A task was told as ended. A user can have its own tasks die slowly: `most` ends of one owner in a row that could not be
+    /// A task was reported as ended. A user can have its own tasks die slowly: `most` ends of one owner in a row that could not be
     /// proven shut that owner out, and only those of a second one, with no end that was proven in between, quarantine the worker.
     pub fn count_end(&mut self, owner: &str, proven: bool, most: u64) -> Consequence {
         let now = Instant::now();

@@ -36,7 +36,7 @@ fn takes_its_time(bench: &Bench) -> Result<(), Fail> {
     Ok(())
 }
 
-/// Stops so many tasks of a kind at once; how long the last took to end, and what each was told as.
+/// Stops so many tasks of a kind at once; how long the last took to end, and what each was reported as.
 fn ends(server: &Server, probes: &str, kind: &str) -> Result<(Duration, Vec<String>), Fail> {
     let bind = format!("{probes}:/probe");
     let start = || server.task(&["--bind-ro", &bind, "--", "/probe/u_slow", kind]);
