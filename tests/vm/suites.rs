@@ -56,7 +56,7 @@ pub const SERVICE: [&str; 8] = [
 ];
 
 /// Tests of tests/e2e that are not run there, by what they begin with, and why. All others are.
-const NOT_HERE: [(&str, &str); 26] = [
+const NOT_HERE: [(&str, &str); 27] = [
     ("api::", BYTES),
     ("cancelled::", BYTES),
     ("certs::", BYTES),
@@ -82,13 +82,14 @@ const NOT_HERE: [(&str, &str); 26] = [
     ("limits::values_that_cannot_be_meant", "it ends before anything is asked of the host"),
     ("outcomes::a_signal_of_its_own_doing", "P06 and P15 of the adversarial suite end by signals, there"),
     ("payloads::contain_sigterm_ignore", "the line in its source waits for seconds, which are no time there"),
+    ("start_errors::sandbox_init_says_why", "its program is built with a defence off, by a compiler that is not there"),
     ("stuck_output::", BYTES),
 ];
 const BYTES: &str = "bytes between processes, or what a command prints; nothing of it is the host's layout";
 const TIME: &str = "the same starts and ends as in those that are run, for minutes";
 
 /// Cases of the adversarial suite that are not run there, and why.
-const CASES_NOT_HERE: [(&str, &str); 8] = [
+const CASES_NOT_HERE: [(&str, &str); 9] = [
     ("C06", "its observer wants a processor of its own; tests/vm/limits.rs looks at 1,000 starts"),
     ("O01", PIPES),
     ("O02", PIPES),
@@ -97,6 +98,10 @@ const CASES_NOT_HERE: [(&str, &str); 8] = [
     ("O09", PIPES),
     ("R12", "it measures shares within a second, by a clock that stands still there; tests/vm/limits.rs takes ten"),
     ("X02", "a thousand pairs of tasks look for what one left on this host; nothing of it is a matter of the layout"),
+    (
+        "U22",
+        "its tasks fill their limits and give all back, for ten minutes there, by the cgroup.kill that this host has too",
+    ),
 ];
 
 const PIPES: &str = "a race for bytes of a pipe, for as long as there is time; nothing of it is a matter of the layout";
