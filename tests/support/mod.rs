@@ -13,6 +13,7 @@ pub mod http2;
 pub mod incident;
 pub mod mutation;
 pub mod pace;
+pub mod port;
 pub mod proc;
 pub mod rpc;
 pub mod run;

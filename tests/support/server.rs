@@ -8,6 +8,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
+use super::port::Port;
 use super::run::{Started, TASKMAN};
 use super::{Ended, GUARD, HostDir, mutation};
 
@@ -34,6 +35,7 @@ pub struct Server {
     pub under: Vec<String>,
     /// Where it listens.
     pub address: String,
+    port: Port,
     /// Where it answers with metrics, if it does.
     pub metrics: Option<String>,
 }
@@ -87,6 +89,7 @@ impl Server {
 
     /// Not started yet.
     pub fn prepare(options: &[&str]) -> Self {
+        let port = Port::lease();
         Self {
             process: None,
             dir: HostDir::new(),
@@ -95,7 +98,9 @@ impl Server {
             env: Vec::new(),
             options: options.iter().map(ToString::to_string).collect(),
             under: Vec::new(),
-            address: "localhost:0".into(),
+            // The certificate is for the name.
+            address: format!("localhost:{}", port.number),
+            port,
             metrics: None,
         }
     }
@@ -131,18 +136,15 @@ impl Server {
         let command = self.command_line();
         // A guard for the whole test, not for one step of it.
         let mut process = Started::spawn(command, HostDir::new(), 5 * GUARD);
-        let port = loop {
+        loop {
             let line = process.error_line();
             if let Some((_, rest)) = line.split_once("metrics at http://") {
                 self.metrics = rest.split_once('/').map(|(address, _)| address.to_owned());
             }
-            if let Some((_, port)) = line.split_once("listening on ").and_then(|(_, address)| address.rsplit_once(':'))
-            {
-                break port.trim().to_owned();
+            if line.contains("listening on ") {
+                break;
             }
-        };
-        // The certificate is for the name; and the same port again after a restart, as an operator has it.
-        self.address = format!("localhost:{port}");
+        }
         self.process = Some(process);
     }
 
@@ -153,7 +155,7 @@ impl Server {
 
     /// The port it listens on.
     pub fn port(&self) -> u16 {
-        self.address.rsplit_once(':').unwrap().1.parse().unwrap()
+        self.port.number
     }
 
     /// The state directory.
