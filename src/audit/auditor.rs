@@ -1,9 +1,9 @@
-//! The auditor's state, and the way of a suspicion: a look, a second look, and then an action or nothing.
+//! The auditor's state, and the way of a suspicion: a check, a re-check, and then an action or nothing.
 //!
-//! One look is never enough. A process that has just been forked is shown at the root of every hierarchy until the kernel has
-//! placed it, for microseconds; so whatever looks wrong is looked at again a moment later, by a descriptor this time.
+//! One check is never enough. A process that has just been forked is shown at the root of every hierarchy until the kernel has
+//! placed it, for microseconds; so whatever looks wrong is re-checked a moment later, by a descriptor this time.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -24,10 +24,11 @@ use crate::wire;
 
 /// How often it says that it lives.
 pub const BEAT: Duration = Duration::from_millis(500);
-/// Between the first and the second look.
-const SECOND_LOOK: Duration = Duration::from_millis(2);
-/// A child that has not run yet is looked at again and again for as long: its parent may be kept from finishing it.
-const BIRTH: Duration = Duration::from_secs(1);
+/// Between the first check and the re-check.
+const RECHECK: Duration = Duration::from_millis(2);
+/// A child that has not run yet is re-checked until it has, each time after twice as long, so many times doubled at most: its
+/// parent may be kept from finishing it for minutes, by a preemptible kernel and busy processes of its own task.
+const DOUBLINGS: u32 = 7;
 /// Incidents that are looked through for what was written down already.
 const REMEMBERED: usize = 1000;
 
@@ -63,13 +64,20 @@ impl std::fmt::Display for Source {
 
 /// A process that looked wrong once.
 pub(super) struct Suspect {
-    since: Instant,
     due: Instant,
+    /// Re-checks that found that it had not run yet.
+    unborn: u32,
     facts: Facts,
     fault: Fault,
     source: Source,
-    /// Should it be gone at the second look, it was outside nevertheless.
+    /// Should it be gone at the re-check, it was outside nevertheless.
     certain: bool,
+}
+
+impl Suspect {
+    fn name(&self) -> (i32, u64) {
+        (self.facts.pid, self.facts.start_time)
+    }
 }
 
 /// The auditor.
@@ -180,11 +188,11 @@ impl Auditor {
                 }
             }
             Verdict::Fault(fault) if self.is_reported(&facts, &fault) => {}
+            Verdict::Fault(_) if facts.unborn && self.is_suspected(&facts) => {}
             Verdict::Fault(fault) => {
-                let since = Instant::now();
-                let due = since + SECOND_LOOK;
+                let due = Instant::now() + RECHECK;
                 let certain = *source != Source::Scan && self.is_outside_for_certain(&facts, &fault);
-                self.suspects.push(Suspect { since, due, facts, fault, source: source.clone(), certain });
+                self.suspects.push(Suspect { due, unborn: 0, facts, fault, source: source.clone(), certain });
             }
         }
     }
@@ -233,28 +241,30 @@ impl Auditor {
         facts.threads().into_iter().filter(|thread| !thread.unborn).find_map(of_thread).unwrap_or(Verdict::Fine)
     }
 
-    /// Takes the second look at those whose moment has come.
-    pub fn look_again(&mut self) {
+    /// Re-checks those whose moment has come.
+    pub fn recheck(&mut self) {
         let now = Instant::now();
         let (due, later) = std::mem::take(&mut self.suspects).into_iter().partition(|suspect| suspect.due <= now);
         self.suspects = later;
         let due: Vec<Suspect> = due;
         for suspect in due {
-            self.look_again_at(suspect);
+            self.recheck_one(suspect);
             self.beat();
         }
     }
 
-    fn look_again_at(&mut self, suspect: Suspect) {
-        let name = (suspect.facts.pid, suspect.facts.start_time);
+    fn recheck_one(&mut self, suspect: Suspect) {
+        let name = suspect.name();
         if self.is_reported(&suspect.facts, &suspect.fault) {
             return;
         }
         let process = Process::look(name.0).filter(|process| process.facts.start_time == name.1);
         let is_unborn = process.as_ref().is_some_and(|process| process.facts.unborn);
         match process.as_ref().map(|process| self.judge_now(&process.facts)) {
-            Some(Verdict::Fault(_)) if is_unborn && suspect.since.elapsed() < BIRTH => {
-                self.suspects.push(Suspect { due: Instant::now() + SECOND_LOOK, ..suspect });
+            // It has done nothing and holds nothing; where it is, it will be seen to be when it runs.
+            Some(Verdict::Fault(_)) if is_unborn => {
+                let due = Instant::now() + RECHECK * 2u32.pow(suspect.unborn.min(DOUBLINGS));
+                self.suspects.push(Suspect { due, unborn: suspect.unborn + 1, ..suspect });
             }
             Some(Verdict::Fault(fault)) => {
                 if let Some(process) = process {
@@ -272,19 +282,21 @@ impl Auditor {
         }
     }
 
-    /// Forgets those that are gone, but for one that is still to be looked at again: that look would tell of it anew.
+    /// Forgets those that are gone, but for one that is still to be re-checked: that would report it anew.
     pub(super) fn forget_reported(&mut self) {
-        let awaited = |name: &(i32, u64)| {
-            self.suspects.iter().any(|suspect| (suspect.facts.pid, suspect.facts.start_time) == *name)
-        };
-        self.reported.retain(|name, _| Facts::is_there(name.0, name.1) || awaited(name));
+        let suspected: HashSet<(i32, u64)> = self.suspects.iter().map(Suspect::name).collect();
+        self.reported.retain(|name, _| Facts::is_there(name.0, name.1) || suspected.contains(name));
+    }
+
+    fn is_suspected(&self, facts: &Facts) -> bool {
+        self.suspects.iter().any(|suspect| suspect.name() == (facts.pid, facts.start_time))
     }
 
     fn is_reported(&self, facts: &Facts, fault: &Fault) -> bool {
         self.reported.get(&(facts.pid, facts.start_time)).is_some_and(|proven| *proven || !fault.proven)
     }
 
-    /// Whether one look is enough, should there be no second: who forks and exits all the time is never there for it. A child
+    /// Whether one check is enough, should there be no second: who forks and exits all the time is never there for it. A child
     /// that the kernel has not placed yet has its namespaces, and is in no group of any hierarchy.
     fn is_outside_for_certain(&self, facts: &Facts, fault: &Fault) -> bool {
         let task = fault.group.as_ref().and_then(|name| self.tasks.of_group(name));
@@ -297,9 +309,14 @@ impl Auditor {
         fault.kind == Kind::OrphanDetected && fault.proven && (elsewhere || placed)
     }
 
-    /// When the next second look is due.
-    pub fn next_look(&self) -> Option<Instant> {
+    /// When the next re-check is due.
+    pub fn next_recheck(&self) -> Option<Instant> {
         self.suspects.iter().map(|suspect| suspect.due).min()
+    }
+
+    /// The same of those that were not re-checked yet: one that does not run may not for minutes.
+    pub(super) fn next_first_recheck(&self) -> Option<Instant> {
+        self.suspects.iter().filter(|suspect| suspect.unborn == 0).map(|suspect| suspect.due).min()
     }
 
     /// Says that it lives, if it is time; and takes note of what others have written to the journal.

@@ -153,7 +153,7 @@ impl Loop {
                 return self.last_look();
             }
             self.heed_kernel();
-            self.auditor.look_again();
+            self.auditor.recheck();
             self.heed_errands();
             if Instant::now() >= self.next_scan {
                 self.scan();
@@ -172,7 +172,7 @@ impl Loop {
 
     /// Until something is due or has come, or for as long as this; for news of `processes` or not.
     fn wait_for(&self, most: Duration, processes: bool) {
-        let due = [Some(self.auditor.next_beat()), Some(self.next_scan), self.auditor.next_look()];
+        let due = [Some(self.auditor.next_beat()), Some(self.next_scan), self.auditor.next_recheck()];
         let wait =
             due.into_iter().flatten().min().map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()));
         // Rounded up: a moment early would find nothing due and turn round at once.

@@ -22,7 +22,7 @@ const ENDED: Duration = Duration::from_secs(1);
 const EACH: usize = 64;
 
 impl Auditor {
-    /// Looks at everything once. What looks wrong is a suspect; [`Auditor::look_again`] follows.
+    /// Looks at everything once. What looks wrong is a suspect; [`Auditor::recheck`] follows.
     pub fn scan(&mut self) -> (u64, u64) {
         let begun = Instant::now();
         let groups = self.groups();
@@ -68,7 +68,7 @@ impl Auditor {
         (tasks.count() as u64, ours as u64)
     }
 
-    /// A scan with its second looks. What is not a process is for [`super::desk::Work`] to find.
+    /// A scan with its re-checks. What is not a process is for [`super::desk::Work`] to find.
     pub fn audit(&mut self) -> Audited {
         let begun = Instant::now();
         self.found.clear();
@@ -78,13 +78,13 @@ impl Auditor {
         Audited { findings, leftovers: Vec::new(), tasks, processes, micros: begun.elapsed().as_micros() as u64 }
     }
 
-    /// Takes every second look that is due or will be.
+    /// Re-checks every suspect once.
     pub fn settle(&mut self) {
-        while let Some(due) = self.next_look() {
+        while let Some(due) = self.next_first_recheck() {
             let wait = due.saturating_duration_since(Instant::now());
             let timeout = nix::poll::PollTimeout::try_from(wait + Duration::from_millis(1));
             let _ = nix::poll::poll(&mut [], timeout.unwrap_or(nix::poll::PollTimeout::ZERO));
-            self.look_again();
+            self.recheck();
         }
     }
 

@@ -14,8 +14,10 @@ mod package;
 #[path = "../support/placement.rs"]
 mod placement;
 mod plain;
+mod preempt;
 #[path = "../support/probes.rs"]
 mod probes;
+mod service;
 mod slice;
 mod small;
 mod suites;
@@ -29,7 +31,7 @@ use libtest_mimic::{Arguments, Trial};
 const TASKMAN: &str = env!("CARGO_BIN_EXE_taskman");
 
 /// What the names of long cases begin with, the longest first.
-const LONG: [&str; 9] = [
+const LONG: [&str; 10] = [
     "suites_every_test",
     "unit_",
     "limits_",
@@ -39,6 +41,7 @@ const LONG: [&str; 9] = [
     "container_",
     "suites_the_sandbox",
     "suites_processes",
+    "preempt_",
 ];
 
 fn main() -> std::process::ExitCode {
@@ -57,6 +60,7 @@ fn main() -> std::process::ExitCode {
         unit::cases(),
         container::cases(),
         small::cases(),
+        preempt::cases(),
         slice::cases(),
     ];
     let mut trials: Vec<Trial> = cases.into_iter().flatten().collect();

@@ -3,10 +3,8 @@
 use libtest_mimic::Trial;
 
 use crate::machine::{Machine, Spec};
-use crate::{TASKMAN, case};
-
-const SERVER: &str = env!("CARGO_BIN_EXE_taskman-server");
-const CLIENT: &str = "export TASKMAN_CERTS=/var/tmp/state/certs TASKMAN_USER_ID=client001";
+use crate::service::client;
+use crate::{case, service};
 
 pub fn cases() -> Vec<Trial> {
     vec![case("small_when_memory_is_used_up_tasks_die_and_the_daemon_lives", used_up)]
@@ -16,15 +14,7 @@ pub fn cases() -> Vec<Trial> {
 /// asked for its choice, because a machine that emulates one takes minutes to run out of the last page.
 fn used_up() {
     let mut machine = Machine::boot(Spec { memory_mib: 1024, ..Spec::default() });
-    let client = |words: &str| format!("{CLIENT}; {TASKMAN} {words}");
-    let delegated = "mkdir /sys/fs/cgroup/box && cd /sys/fs/cgroup && echo '+memory +cpu +pids +io' >cgroup.subtree_control && \
-        echo 300M >box/memory.max && python3 -c 'import os; os.setxattr(\"box\", \"user.delegate\", b\"1\")'";
-    machine.ok(delegated);
-    machine.ok(&format!(
-        "(echo $BASHPID >/sys/fs/cgroup/box/cgroup.procs; exec {SERVER} --dev --state-dir /var/tmp/state) >/var/tmp/log 2>&1 &"
-    ));
-    let answers = client("health --user-id admin >/dev/null 2>&1");
-    machine.ok(&format!("for i in $(seq 100); do ({answers}) && exit 0; sleep 0.5; done; cat /var/tmp/log; exit 1"));
+    service::start(&mut machine, "300M");
     // Launcher and server. The auditor may have been slow, and replaced.
     let daemon = "pgrep -f '^[^ ]*taskman-server' | sort -n | head -2 | xargs";
     let before = machine.ok(daemon);
