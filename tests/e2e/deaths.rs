@@ -134,7 +134,7 @@ fn cpu_time(pid: i32) -> Duration {
 
 /// Stopped for fourteen seconds and not for a minute: some more than the longest limit of these tasks. Nothing counts the time but
 /// their limits, so that a longer stop would only show a larger overshoot. The limits are longer than all starts together take;
-/// what uses up its own is started last.
+/// what uses up its own begins to when the launcher is stopped.
 #[test]
 fn s04_while_the_launcher_is_stopped_kernel_limits_hold_and_then_time_is_enforced_and_told() {
     let server = Server::start();
@@ -144,9 +144,12 @@ fn s04_while_the_launcher_is_stopped_kernel_limits_hold_and_then_time_is_enforce
     let quick = server.task(&["--timeout", "12s", "--", "sh", "-c", "sleep 8; exit 5"]);
     let pid = |task: &str| server.status(task)["process_id"].as_i64().unwrap() as i32;
     let (sleeper_pid, hog_pid) = (pid(&sleeper), pid(&hog));
-    let spinner = server.task(&["--cpu-time", "3s", "--", "sh", "-c", "while :; do :; done"]);
+    let spin = "trap 'while :; do :; done' USR1; echo ready; while :; do sleep 0.1; done";
+    let spinner = server.task(&["--cpu-time", "3s", "--", "sh", "-c", spin]);
     let spinner_pid = pid(&spinner);
+    wait_until("the spinner is ready", || (server.output(&spinner) == b"ready\n").then_some(()));
     let stopped = Stopped::new(server.launcher());
+    send(Process { pid: spinner_pid }, Signal::SIGUSR1);
     let began = Instant::now();
     let mut most = 0;
     // A busy host gives the spinner less than a CPU.
