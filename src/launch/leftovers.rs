@@ -1,8 +1,8 @@
 //! What of a uid exists on the host right now: processes, System V and POSIX IPC objects.
 //!
 //! Asked before a uid is handed out and again when its task has ended. Files need no search: no writable file system of
-//! the host is in a sandbox, so a task's files go with its mount namespace. POSIX objects of the host are such files too, and are
-//! looked at all the same, but not for longer than anybody else's names there should hold the launcher up.
+//! the host is in a sandbox, so a task's files go with its mount namespace. A task cannot reach the host's IPC objects either: they
+//! are looked at all the same, but not for longer than anybody else's should hold the launcher up.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -12,6 +12,8 @@ use crate::sys::{file, user};
 
 /// Names of a directory that are looked at: every account can make as many as there is memory, and the launcher has one thread.
 const MOST_NAMES: usize = 4096;
+/// The same of each System V table, in bytes: about a thousand objects. An account can make tens of thousands.
+const MOST_OF_A_TABLE: u64 = 128 << 10;
 
 /// Everything found, in words; empty when nothing is left.
 pub fn of_uid(uid: u32) -> Result<Vec<String>, SysError> {
@@ -27,7 +29,7 @@ pub fn ipc_of_uid(uid: u32) -> Result<Vec<String>, SysError> {
     let mut found = Vec::new();
     for kind in ["shm", "sem", "msg"] {
         let path = format!("/proc/sysvipc/{kind}");
-        let table = match file::text(&path) {
+        let table = match file::first_lines(&path, MOST_OF_A_TABLE) {
             Ok(table) => table,
             // A kernel without System V IPC has no objects of it.
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
@@ -63,14 +65,9 @@ fn names_of_uid(directory: &Path, uid: u32) -> std::io::Result<Vec<String>> {
 /// Whether a `/proc/sysvipc` table has a row owned or created by `uid`; its first line names the columns.
 fn table_names_uid(table: &str, uid: u32) -> bool {
     let mut lines = table.lines();
-    let header: Vec<&str> = lines.next().unwrap_or("").split_whitespace().collect();
-    let columns: Vec<usize> =
-        header.iter().enumerate().filter(|(_, name)| name.ends_with("uid")).map(|(i, _)| i).collect();
+    let is_owner: Vec<bool> = lines.next().unwrap_or("").split_whitespace().map(|name| name.ends_with("uid")).collect();
     let uid = uid.to_string();
-    lines.any(|line| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        columns.iter().any(|&column| fields.get(column) == Some(&uid.as_str()))
-    })
+    lines.any(|line| line.split_whitespace().zip(&is_owner).any(|(field, is_owner)| *is_owner && field == uid))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Files: reading one without waiting for a disk, or without asking for its size; and waiting for one's lock, but not for ever.
+//! Files: reading one without waiting for a disk, without asking for its size, or not to its end; and waiting for one's lock, but not for ever.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -42,6 +42,16 @@ pub fn text(path: impl AsRef<Path>) -> io::Result<String> {
     Ok(String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
 
+/// The lines within the first `most` bytes of a file, whole ones alone where there is more of it.
+pub fn first_lines(path: impl AsRef<Path>, most: u64) -> io::Result<String> {
+    let mut bytes = Vec::with_capacity(ROOM);
+    File::open(path)?.take(most).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 == most {
+        bytes.truncate(bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1));
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
 /// Takes the lock of a file; false if others have held it for all of `patience`.
 pub fn lock_within(file: &File, patience: Duration) -> bool {
     let until = Instant::now() + patience;
@@ -52,4 +62,21 @@ pub fn lock_within(file: &File, patience: Duration) -> bool {
         let _ = poll(&mut [], PollTimeout::from(5u8));
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_long_file_only_whole_lines_of_its_beginning_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("table");
+        std::fs::write(&path, "uid\n1900\n19001\n").unwrap();
+        assert_eq!(first_lines(&path, 1000).unwrap(), "uid\n1900\n19001\n");
+        // A number that is cut is another number.
+        assert_eq!(first_lines(&path, 13).unwrap(), "uid\n1900\n");
+        assert_eq!(first_lines(&path, 2).unwrap(), "");
+        assert!(first_lines(dir.path().join("none"), 1).is_err());
+    }
 }
