@@ -4,7 +4,7 @@
 //! what contains it is first of all that it has no privilege. A call that the table does not know answers ENOSYS, as for a
 //! task.
 
-use crate::sandbox::seccomp::condition::{Condition, PRCTL, SOCKETPAIR, Test, Width};
+use crate::sandbox::seccomp::condition::{Condition, SOCKETPAIR, Test, Width};
 use crate::sandbox::seccomp::table::nr::*;
 use crate::sandbox::seccomp::{Row, Rule, compile, table};
 
@@ -101,6 +101,12 @@ static IOCTL: Condition = Condition::new(
     &[&[int(1, u64::MAX, &[libc::FIONBIO, libc::FIOCLEX, libc::FIONCLEX, libc::FIONREAD, libc::TCGETS])]],
 );
 
+/// Names of threads and of memory, and what it checks of itself at last. It may not take back its death with the launcher.
+static PRCTL: Condition =
+    Condition::new("PR_SET_NAME, PR_SET_VMA, PR_GET_SECUREBITS", &[&[int(0, u64::MAX, &PRCTL_OPTIONS)]])
+        .or(libc::EINVAL);
+const PRCTL_OPTIONS: [u64; 3] = [libc::PR_SET_NAME as u64, libc::PR_SET_VMA as u64, libc::PR_GET_SECUREBITS as u64];
+
 /// Left out with intent: SO_LINGER. Handed to the launcher, such a socket would make it wait in the close.
 static SETSOCKOPT: Condition = Condition::new(
     "at level SOL_SOCKET SO_REUSEADDR, SO_KEEPALIVE, SO_SNDBUF, SO_RCVBUF, SO_PASSCRED; at level IPPROTO_TCP \
@@ -170,6 +176,8 @@ mod tests {
         assert!(allowed(SYS_clone, [thread, 0, 0]));
         assert!(allowed(SYS_ioctl, [9, libc::FIONBIO, 0]) && allowed(SYS_ioctl, [2, libc::TCGETS, 0]));
         assert!(allowed(SYS_setsockopt, [9, tcp, libc::TCP_NODELAY as u64]));
+        assert!(allowed(SYS_prctl, [libc::PR_SET_NAME as u64, 0, 0]));
+        assert!(!allowed(SYS_prctl, [libc::PR_SET_PDEATHSIG as u64, 0, 0]));
         assert!(!allowed(SYS_clone, [libc::SIGCHLD as u64, 0, 0]));
         for request in
             [libc::TIOCSTI, libc::TIOCSTI | 1 << 32, libc::TCXONC, libc::TCSETS, libc::TIOCSCTTY, libc::TIOCSETD]
