@@ -219,7 +219,14 @@ fn sockets_are_the_four_kinds() {
 fn options_are_the_listed_ones() {
     const ENOPROTOOPT: u32 = SECCOMP_RET_ERRNO | libc::ENOPROTOOPT as u32;
     let (socket, ip, ipv6) = (libc::SOL_SOCKET as u64, libc::IPPROTO_IP as u64, libc::IPPROTO_IPV6 as u64);
-    for (level, option) in [(socket, libc::SO_RCVBUF), (ip, libc::IP_RECVERR), (ipv6, libc::IPV6_RECVERR)] {
+    let tcp = libc::IPPROTO_TCP as u64;
+    for (level, option) in [
+        (socket, libc::SO_RCVBUF),
+        (ip, libc::IP_RECVERR),
+        (ipv6, libc::IPV6_RECVERR),
+        (tcp, libc::TCP_KEEPIDLE),
+        (tcp, libc::TCP_KEEPINTVL),
+    ] {
         let option = option as u64;
         assert_eq!(call(nr::SYS_setsockopt, &[3, level | UPPER, option | UPPER]), SECCOMP_RET_ERRNO, "{option}");
         assert_eq!(call(nr::SYS_getsockopt, &[3, level, option]), SECCOMP_RET_ALLOW, "{option}");
