@@ -46,8 +46,8 @@ fn setting(name: &str, value: &str) -> Finding {
             "0",
         ),
         "kernel.pid_max" => (
-            "all tasks together share this many process ids with the host",
-            value.parse().is_ok_and(|n: u64| n < 4096),
+            "all tasks together share this many process ids with the host; a server's 1,000 tasks of 128 processes can use up fewer than 131072, and then nothing on the host can fork",
+            value.parse().is_ok_and(|n: u64| n < 131_072),
             "4194304",
         ),
         _ => ("", false, ""),

@@ -230,7 +230,7 @@ fn settings_reduce_only_what_depends_on_them() {
         ("fs.protected_symlinks", "0"),
         ("fs.protected_regular", "0"),
         ("fs.protected_fifos", "0"),
-        ("kernel.pid_max", "301"),
+        ("kernel.pid_max", "32768"),
     ] {
         let fix = reduced(name, |f| drop(f.sysctls.insert(name, value.into()))).fix;
         assert!(fix.starts_with(&format!("sysctl -w {name}=")), "{fix}");
