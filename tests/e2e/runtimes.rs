@@ -129,6 +129,34 @@ fn git_makes_a_repository() {
 }
 
 #[test]
+fn musl_programs_run_static_with_threads_and_children() {
+    let source = "#include <pthread.h>\n#include <stdio.h>\n#include <sys/wait.h>\n#include <unistd.h>\n\
+        static void *add(void *n) { ++*(int *)n; return 0; }\n\
+        int main(void) { int n = 41, status; pthread_t t; pthread_create(&t, 0, add, &n); pthread_join(t, 0);\n\
+        if (!fork()) _exit(n); wait(&status); printf(\"%d\\n\", WEXITSTATUS(status)); return 0; }\n";
+    assert_eq!(build_and_run(&[("a.c", source)], "musl-gcc -static -o a /src/a.c; ./a", &[]), "42\n");
+}
+
+/// Prometheus' checker is written in Go, and scripts/test has brought it.
+#[test]
+fn go_programs_run() {
+    let tool = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/bin/promtool");
+    let rules = "groups: [{name: g, rules: [{record: a, expr: up}]}]";
+    let bound = ["--bind-ro", &bind(&tool, "/opt/promtool")];
+    let text = build_and_run(&[("rules.yml", rules)], "/opt/promtool check rules /src/rules.yml", &bound);
+    assert!(text.contains("SUCCESS: 1 rules found"), "{text}");
+}
+
+#[test]
+fn openssl_serves_what_curl_fetches() {
+    let script = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout k -out c -subj /CN=localhost \
+        -addext subjectAltName=DNS:localhost 2>/dev/null; mkdir www; echo over tls > www/f; \
+        (cd www; exec openssl s_server -accept 4433 -cert ../c -key ../k -WWW >/dev/null 2>&1) & \
+        curl -sS --retry 50 --retry-delay 1 --retry-connrefused --cacert c https://localhost:4433/f; kill $!";
+    assert_eq!(build_and_run(&[], script, &[]), "over tls\n");
+}
+
+#[test]
 fn cargo_and_rustc_run_bound_in_from_where_the_host_has_them() {
     let sysroot = PathBuf::from(host_text(&["rustc", "--print", "sysroot"]).trim()).canonicalize().unwrap();
     // Next to the toolchain's rustc, or (a distribution's) on its own.
