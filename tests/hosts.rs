@@ -136,6 +136,7 @@ fn the_containers_filter_lets_through_what_tasks_have_and_a_start_takes_and_no_m
         "mount_setattr",
         "move_mount",
         "open_tree",
+        "openat2",
         "pivot_root",
         "setdomainname",
         "sethostname",

@@ -266,8 +266,8 @@ const TOLD: [(&str, &str); 8] = [
     ("inotify-all", "EPERM"),
     ("inotify-high", "EPERM"),
     ("inotify-modify", "ok"),
-    ("dnotify", "EPERM"),
-    ("dnotify-high", "EPERM"),
+    ("dnotify", "EINVAL"),
+    ("dnotify-high", "EINVAL"),
 ];
 
 /// The host opens a file in a directory that the probe watches: bytes of inotify events and signals of dnotify it got.

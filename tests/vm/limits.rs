@@ -83,12 +83,13 @@ fn share_of_a_processor(machine: &mut Machine) {
 /// A task has no disk to write to, so a process of the test's joins its group to write; reads are its own.
 fn bandwidth_of_a_disk(machine: &mut Machine) {
     machine.ok("mke2fs -q -t ext4 /dev/vdb && mkdir -p /mnt/disk && mount /dev/vdb /mnt/disk && \
-                dd if=/dev/zero of=/mnt/disk/file bs=1M count=24 conv=fsync");
-    let read =
-        report(machine, "--bind-ro /mnt/disk --io-read-bps 4M -- dd if=/mnt/disk/file of=/task/out bs=1M iflag=direct");
+                dd if=/dev/zero of=/mnt/disk/file bs=1M count=24 conv=fsync && dd if=/mnt/disk/file iflag=nocache count=0");
+    // With more memory the limits must be higher.
+    let limits = "--bind-ro /mnt/disk --memory 16M";
+    let read = report(machine, &format!("{limits} --io-read-bps 4M -- dd if=/mnt/disk/file of=/dev/null bs=1M"));
     assert_eq!(read["outcome"]["exit_code"], 0, "{read}");
     near(24e3 / read["usage"]["wall_ms"].as_f64().unwrap(), 4.0, "MiB/s read, of --io-read-bps 4M");
-    let group = background(machine, "--bind-ro /mnt/disk --io-write-bps 4M -- sleep 60");
+    let group = background(machine, &format!("{limits} --io-write-bps 4M -- sleep 60"));
     let write = "dd if=/dev/zero of=/mnt/disk/out bs=1M count=24 oflag=direct 2>&1 | tail -1";
     let said = machine.ok(&format!(
         "echo $$ >{group}/cgroup.procs && {write}; echo $$ >/sys/fs/cgroup/cgroup.procs; echo 1 >{group}/cgroup.kill"

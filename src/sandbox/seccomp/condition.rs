@@ -122,8 +122,24 @@ pub static IOCTL: Condition = Condition::new(
 /// Of btrfs' type, which reflinks have too, but answered by most file systems.
 const FS_IOC_GETFSLABEL: u64 = 0x8100_9431;
 
-/// A directory notification on the host's own directories tells what others execute.
-pub static FCNTL: Condition = Condition::new("command is not F_NOTIFY", &[&[int_not(1, &[libc::F_NOTIFY as u64])]]);
+/// A directory notification on the host's own directories tells what others execute; F_SETFL is how [`OPEN`] would be passed by. EINVAL is
+/// what a kernel without either says.
+pub static FCNTL: Condition = Condition::new(
+    "command is not F_NOTIFY, nor F_SETFL with O_DIRECT",
+    &[
+        &[int_not(1, &[libc::F_NOTIFY as u64, libc::F_SETFL as u64])],
+        &[int(1, ALL, &[libc::F_SETFL as u64]), int(2, libc::O_DIRECT as u64, &[0])],
+    ],
+)
+.or(libc::EINVAL);
+
+/// A read past the page cache takes a place in the task's io queue, before pages of the host's files that others wait for, and is
+/// charged to nobody: 32 processes with 64 MiB of memory together had 3 GB queued. EINVAL is what a file system without such reads says.
+pub static OPEN: Condition =
+    Condition::new("flags without O_DIRECT", &[&[int(1, libc::O_DIRECT as u64, &[0])]]).or(libc::EINVAL);
+/// As [`OPEN`], one argument further.
+pub static OPENAT: Condition =
+    Condition::new("flags without O_DIRECT", &[&[int(2, libc::O_DIRECT as u64, &[0])]]).or(libc::EINVAL);
 
 /// As [`FCNTL`]: `/usr` is the host's, and opening a file there is what starting a program is. Changes may be watched.
 pub static INOTIFY: Condition = Condition::new(
@@ -144,11 +160,22 @@ pub static SHMGET: Condition =
 pub static MBIND: Condition =
     Condition::new("mode is MPOL_DEFAULT", &[&[int(2, ALL, &[libc::MPOL_DEFAULT as u64])]]).or(libc::ENOSYS);
 
-/// Merging equal pages across tasks tells one task what another holds; the other two take host memory away.
+/// Merging equal pages across tasks tells one task what another holds; the other two take host memory away. The pretended ones
+/// do to mapped files what [`FADVISE`] says: the first reads ahead, the others age and evict. Of the task's own memory, which has no
+/// swap, there is nothing to read or evict. MADV_DONTNEED empties the caller's map and leaves the page cache alone.
 pub static MADVISE: Condition = Condition::new(
-    "advice is not MADV_MERGEABLE, MADV_HWPOISON or MADV_SOFT_OFFLINE",
+    "advice is not MADV_MERGEABLE, MADV_HWPOISON or MADV_SOFT_OFFLINE; MADV_WILLNEED, MADV_COLD and MADV_PAGEOUT return 0",
     &[&[int_not(2, &[libc::MADV_MERGEABLE as u64, libc::MADV_HWPOISON as u64, libc::MADV_SOFT_OFFLINE as u64])]],
-);
+)
+.pretending(&[&[int(2, ALL, &[libc::MADV_WILLNEED as u64, libc::MADV_COLD as u64, libc::MADV_PAGEOUT as u64])]]);
+
+/// The page cache of a host file is the whole host's. What is dropped, others must read again; and what is read ahead is locked until
+/// the task's io limit lets it through, without a process of the task that waits. Of files in memory, neither does anything.
+pub static FADVISE: Condition = Condition::new(
+    "advice is not POSIX_FADV_WILLNEED or POSIX_FADV_DONTNEED",
+    &[&[int_not(3, &[libc::POSIX_FADV_WILLNEED as u64, libc::POSIX_FADV_DONTNEED as u64])]],
+)
+.or(0);
 
 /// 0xffffffff asks and changes nothing. ADDR_NO_RANDOMIZE is for debuggers and sanitizers, which restart themselves
 /// with it; it weakens the caller alone. READ_IMPLIES_EXEC and MMAP_PAGE_ZERO weaken it for no one's good.

@@ -5,8 +5,8 @@
 
 use super::Rule::{Allow, AllowIf, NoSys, Pretend, Refuse};
 use super::condition::{
-    CLONE, FCNTL, INOTIFY, IOCTL, MADVISE, MBIND, MEMFD, MKNOD, MKNODAT, MMAP, PERSONALITY, PRCTL, PRLIMIT, SECCOMP,
-    SETRLIMIT, SHMGET, SOCKET, SOCKETPAIR,
+    CLONE, FADVISE, FCNTL, INOTIFY, IOCTL, MADVISE, MBIND, MEMFD, MKNOD, MKNODAT, MMAP, OPEN, OPENAT, PERSONALITY,
+    PRCTL, PRLIMIT, SECCOMP, SETRLIMIT, SHMGET, SOCKET, SOCKETPAIR,
 };
 use super::options::{GETSOCKOPT, SETSOCKOPT};
 use super::{Group, Row};
@@ -71,13 +71,13 @@ pub static PAYLOAD: &[Group] = &[
         why: "The root holds nothing to protect from its own user: host files are read-only mounts, and the rest is \
               the task's own tmpfs. Permissions and mounts decide, not the filter.",
         rows: rows! {
-            Allow, "": SYS_read SYS_write SYS_open SYS_close SYS_stat SYS_fstat SYS_lstat SYS_lseek SYS_pread64
+            Allow, "": SYS_read SYS_write SYS_close SYS_stat SYS_fstat SYS_lstat SYS_lseek SYS_pread64
                 SYS_pwrite64 SYS_readv SYS_writev SYS_access SYS_flock
                 SYS_truncate SYS_ftruncate SYS_getdents SYS_getcwd SYS_chdir SYS_fchdir SYS_rename SYS_mkdir
                 SYS_rmdir SYS_creat SYS_link SYS_unlink SYS_symlink SYS_readlink SYS_umask SYS_utime SYS_utimes
-                SYS_getdents64 SYS_fadvise64 SYS_readahead SYS_openat SYS_mkdirat SYS_futimesat SYS_newfstatat
+                SYS_getdents64 SYS_mkdirat SYS_futimesat SYS_newfstatat
                 SYS_unlinkat SYS_renameat SYS_linkat SYS_symlinkat SYS_readlinkat SYS_faccessat SYS_utimensat
-                SYS_fallocate SYS_preadv SYS_pwritev SYS_renameat2 SYS_preadv2 SYS_pwritev2 SYS_statx SYS_openat2
+                SYS_fallocate SYS_preadv SYS_pwritev SYS_renameat2 SYS_preadv2 SYS_pwritev2 SYS_statx
                 SYS_faccessat2 SYS_file_getattr SYS_file_setattr;
             Allow, "shows the size of the host file system behind a read-only bind": SYS_statfs SYS_fstatfs;
             Allow, "without capabilities the kernel lets the owner alone":
@@ -90,7 +90,12 @@ pub static PAYLOAD: &[Group] = &[
             Allow, "instances and watches are counted per uid, and the uid is the task's own":
                 SYS_inotify_init SYS_inotify_init1 SYS_inotify_rm_watch;
             AllowIf(&INOTIFY), "tells who opens files of the host": SYS_inotify_add_watch;
-            AllowIf(&FCNTL), "tells who opens files of the host": SYS_fcntl;
+            AllowIf(&FCNTL), "tells who opens files of the host; O_DIRECT as open": SYS_fcntl;
+            AllowIf(&OPEN), "reads past the page cache hold up, without a bound, whoever waits for a page that the task reads": SYS_open;
+            AllowIf(&OPENAT), "as open": SYS_openat;
+            NoSys, "its flags are behind a pointer, which a filter cannot read; users fall back to openat": SYS_openat2;
+            AllowIf(&FADVISE), "drops pages that others need, and queues reads of more without waiting": SYS_fadvise64;
+            Pretend, "as fadvise64": SYS_readahead;
             Pretend, "writes back every file system of the host, as often as a loop likes; of the task's own, \
                       which is memory, there is nothing to write": SYS_sync SYS_syncfs SYS_fsync
                 SYS_fdatasync SYS_sync_file_range;
@@ -118,7 +123,7 @@ pub static PAYLOAD: &[Group] = &[
                 SYS_map_shadow_stack SYS_membarrier;
             AllowIf(&MMAP), "the host's huge page pool is not charged to the task": SYS_mmap;
             AllowIf(&MEMFD), "as mmap": SYS_memfd_create;
-            AllowIf(&MADVISE), "sharing pages with other tasks is a side channel": SYS_madvise;
+            AllowIf(&MADVISE), "sharing pages with other tasks is a side channel; the rest as fadvise64": SYS_madvise;
             Allow, "the JVM, .NET and numactl place their own memory, on nodes the task has anyway":
                 SYS_set_mempolicy SYS_get_mempolicy;
             AllowIf(&MBIND), "policies of shared memory are charged to nobody; a policy is a hint, and its users go on \

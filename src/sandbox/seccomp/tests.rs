@@ -249,6 +249,44 @@ fn options_are_the_listed_ones() {
 }
 
 #[test]
+fn the_hosts_page_cache_takes_no_advice() {
+    use libc::{MADV_COLD, MADV_DONTNEED, MADV_FREE, MADV_PAGEOUT, MADV_POPULATE_READ, MADV_WILLNEED};
+    for (advice, verdict) in [
+        (libc::POSIX_FADV_NORMAL, SECCOMP_RET_ALLOW),
+        (libc::POSIX_FADV_RANDOM, SECCOMP_RET_ALLOW),
+        (libc::POSIX_FADV_SEQUENTIAL, SECCOMP_RET_ALLOW),
+        (libc::POSIX_FADV_WILLNEED, SECCOMP_RET_ERRNO),
+        (libc::POSIX_FADV_DONTNEED, SECCOMP_RET_ERRNO),
+    ] {
+        assert_eq!(call(nr::SYS_fadvise64, &[3, 0, 0, advice as u64 | UPPER]), verdict, "{advice}");
+    }
+    assert_eq!(call(nr::SYS_readahead, &[3, 0, 4096]), SECCOMP_RET_ERRNO);
+    for (advices, verdict) in [
+        ([MADV_WILLNEED, MADV_COLD, MADV_PAGEOUT], SECCOMP_RET_ERRNO),
+        ([MADV_DONTNEED, MADV_FREE, MADV_POPULATE_READ], SECCOMP_RET_ALLOW),
+    ] {
+        for advice in advices {
+            assert_eq!(call(nr::SYS_madvise, &[0, 4096, advice as u64 | UPPER]), verdict, "{advice}");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_read_past_the_page_cache() {
+    const EINVAL: u32 = SECCOMP_RET_ERRNO | libc::EINVAL as u32;
+    let (direct, plain) = (libc::O_DIRECT as u64, (libc::O_RDWR | libc::O_CLOEXEC | libc::O_NONBLOCK) as u64);
+    for (flags, verdict) in [(plain, SECCOMP_RET_ALLOW), (direct, EINVAL), (plain | direct | UPPER, EINVAL)] {
+        assert_eq!(call(nr::SYS_open, &[0, flags, direct]), verdict, "{flags:#x}");
+        assert_eq!(call(nr::SYS_openat, &[0, direct, flags, direct]), verdict, "{flags:#x}");
+        assert_eq!(call(nr::SYS_fcntl, &[3, libc::F_SETFL as u64 | UPPER, flags]), verdict, "{flags:#x}");
+        // An argument that is no flags.
+        assert_eq!(call(nr::SYS_fcntl, &[3, libc::F_DUPFD as u64, flags]), SECCOMP_RET_ALLOW);
+    }
+    assert_eq!(call(nr::SYS_fcntl, &[3, libc::F_NOTIFY as u64 | UPPER, plain]), EINVAL);
+    assert_eq!(call(nr::SYS_openat2, &[]), ENOSYS);
+}
+
+#[test]
 fn filters_are_for_those_who_may() {
     const EINVAL: u32 = SECCOMP_RET_ERRNO | libc::EINVAL as u32;
     let granted = payload(true);

@@ -41,7 +41,6 @@ static void probe(void)
     say("rseq", syscall(SYS_rseq, NULL, 0, 0, 0));
     say("sched_affinity", syscall(SYS_sched_getaffinity, 0, sizeof bytes, bytes));
     say("futex_waitv", syscall(449, NULL, 0, 0, NULL, 0));
-    say("openat2", syscall(SYS_openat2, AT_FDCWD, "/usr", &(uint64_t[3]){ O_RDONLY }, 24));
     say("copy_file_range", syscall(SYS_copy_file_range, memory, &(loff_t){ 0 }, memory, &(loff_t){ 4096 }, 16, 0));
     say("clone3", syscall(SYS_clone3, NULL, 0));
     close(memory);

@@ -39,7 +39,7 @@ pub fn cases() -> Vec<Case> {
             id: "O08",
             tier: 2,
             what: "writes its output in packets, of which a short read loses the rest",
-            defence: &["whole-reads"],
+            defence: &["seccomp,whole-reads"],
             control: |bench| short_reads_lose(bench).into(),
             attack: packets_are_counted,
         },

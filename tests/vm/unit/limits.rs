@@ -29,10 +29,13 @@ pub fn hold(host: &mut Host) {
 
 /// From the disk that the machine itself is on.
 fn disk_reads(host: &mut Host) {
-    let read = "begin --io-read-bps 4M -- dd if=/usr/sbin/taskman-server of=/dev/null bs=1M count=16 iflag=direct";
-    let task = host.ok(read).trim().to_owned();
+    let file = "/usr/share/taskman-read";
+    host.ok(&format!("head -c 16M /dev/urandom >{file} && sync {file} && dd if={file} iflag=nocache count=0"));
+    let read = format!("begin --memory 16M --io-read-bps 4M -- dd if={file} of=/dev/null bs=1M");
+    let task = host.ok(&read).trim().to_owned();
     host.ok(&format!("taskman wait {task}"));
     let seconds = host.status(&task)["usage"]["wall_ms"].as_f64().unwrap() / 1e3;
+    host.ok(&format!("rm {file}"));
     println!("    16 MiB read within {seconds:.1} s, of --io-read-bps 4M");
     assert!((3.2..6.0).contains(&seconds), "16 MiB took {seconds:.1} s");
 }
