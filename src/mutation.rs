@@ -32,6 +32,7 @@ pub enum Defence {
     InitImage,
     InitReap,
     Io,
+    IoFloor,
     IpcNamespace,
     Keyring,
     Kill,

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use crate::client::{self, StartTaskRequest};
-use crate::task::limits::Limits;
+use crate::task::limits::{Limits, least_io_bps};
 use crate::task::spec::{BindRo, SpecError};
 use crate::task::units;
 
@@ -28,10 +28,10 @@ pub struct LimitFlags {
     /// Processes and threads at once
     #[arg(long, value_name = "N", value_parser = units::count, help_heading = "Limits", allow_hyphen_values = true)]
     pids: Option<u64>,
-    /// Bytes per second read from each disk behind the sandbox
+    /// Bytes per second read from each disk behind the sandbox; at least a quarter of --memory
     #[arg(long, value_name = "SIZE", value_parser = units::bytes, help_heading = "Limits", allow_hyphen_values = true)]
     io_read_bps: Option<u64>,
-    /// Bytes per second written to each disk behind the sandbox
+    /// Bytes per second written to each disk behind the sandbox; at least a quarter of --memory
     #[arg(long, value_name = "SIZE", value_parser = units::bytes, help_heading = "Limits", allow_hyphen_values = true)]
     io_write_bps: Option<u64>,
     /// Standard output and standard error together; one byte more ends the task
@@ -69,9 +69,14 @@ const DEFAULTS: [(&str, &str); 14] = [
     ("hostname", "taskman"),
 ];
 
-/// Gives the flags their defaults in the command line of `run`.
+/// Gives the flags their defaults in the command line of `run`. Those of io are the help's alone, because they follow the memory
+/// ([`LimitFlags::over`]).
 pub fn shown_for_run(command: clap::Command) -> clap::Command {
     command.mut_args(|arg| match DEFAULTS.iter().find(|(flag, _)| arg.get_id() == flag) {
+        Some(("io_read_bps" | "io_write_bps", value)) => {
+            let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+            arg.help(format!("{help} [default: {value}, or that quarter]"))
+        }
         Some((_, value)) => arg.default_value(*value),
         None => arg,
     })
@@ -97,14 +102,17 @@ pub fn as_typed(error: &str) -> String {
 impl LimitFlags {
     /// All limits, with those of `base` where a flag is absent.
     pub fn over(&self, base: Limits) -> Limits {
+        let memory_bytes = self.memory.unwrap_or(base.memory_bytes);
+        // Whoever asks for much memory, and says nothing of io, is not told of a floor.
+        let io = |asked: Option<u64>, base: u64| asked.unwrap_or(base.max(least_io_bps(memory_bytes)));
         Limits {
-            memory_bytes: self.memory.unwrap_or(base.memory_bytes),
+            memory_bytes,
             cpus: self.cpus.unwrap_or(base.cpus),
             cpu_time: self.cpu_time.unwrap_or(base.cpu_time),
             timeout: self.timeout.unwrap_or(base.timeout),
             pids: self.pids.unwrap_or(base.pids),
-            io_read_bps: self.io_read_bps.unwrap_or(base.io_read_bps),
-            io_write_bps: self.io_write_bps.unwrap_or(base.io_write_bps),
+            io_read_bps: io(self.io_read_bps, base.io_read_bps),
+            io_write_bps: io(self.io_write_bps, base.io_write_bps),
             output_bytes: self.output_limit.unwrap_or(base.output_bytes),
             nofile: self.nofile.unwrap_or(base.nofile),
             fsize_bytes: self.fsize.unwrap_or(base.fsize_bytes),
@@ -181,6 +189,20 @@ mod tests {
         let command = shown_for_run(ShapeFlags::augment_args(LimitFlags::augment_args(clap::Command::new("x"))));
         let nothing = Limits { cpus: 0.5, memory_bytes: 1, pids: 1, inodes: 1, ..Limits::default() };
         assert_eq!(parsed(command, &[]).over(nothing), Limits::default());
+    }
+
+    #[test]
+    fn an_io_limit_that_nobody_asked_for_follows_the_memory() {
+        let command = shown_for_run(LimitFlags::augment_args(clap::Command::new("x")));
+        let of = |flags: &[&str]| parsed(command.clone(), flags).over(Limits::default());
+        assert_eq!(of(&["--memory", "4G"]).io_read_bps, 1 << 30);
+        assert_eq!(of(&["--memory", "4G"]).validate(), Ok(()));
+        assert_eq!(of(&["--memory", "8M"]).io_write_bps, 256 << 20);
+        let asked = of(&["--memory", "4G", "--io-read-bps", "1M"]);
+        assert_eq!(
+            as_typed(&asked.validate().unwrap_err().to_string()).split(" with").next(),
+            Some("--io-read-bps: must be at least 1G")
+        );
     }
 
     #[test]

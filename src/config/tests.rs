@@ -102,6 +102,14 @@ fn a_wrong_value_is_refused_with_its_key_the_value_and_what_to_write() {
         ("[tls]\nhandshake_timeout = 'soon'", ["tls.handshake_timeout = \"soon\"", "90s"]),
         ("[profiles.x]\nmemory = '-1'", ["profiles.x.memory = \"-1\"", "512M"]),
         ("[profiles.x]\nmemory = '1M'", ["profiles.x.memory = \"1M\"", "at least 8M"]),
+        (
+            "[profiles.x]\nmemory = '4G'",
+            ["profiles.x.io_read_bps = \"256M\"", "at least 1G with a memory of 4G, or others could wait"],
+        ),
+        (
+            "[profiles.default]\nio_write_bps = '1M'",
+            ["profiles.default.io_write_bps = \"1M\"", "at least 128M with a memory of 512M, or others could wait"],
+        ),
         ("[profiles.x]\ninside = 'wide'", ["profiles.x.inside = \"wide\"", "default, judge or filters"]),
         ("[profiles.x]\nusers = ['a b']", ["profiles.x.users = [\"a b\"]", "\"a b\""]),
         ("[profiles.x]\nbind_ro = ['opt']", ["profiles.x.bind_ro = [\"opt\"]", "from the root"]),

@@ -205,8 +205,9 @@ fn limits(
     if let Some(time) = timeout {
         limits.timeout = duration("timeout", time)?;
     }
-    limits.validate()?;
+    // First what is too much: of too much memory, an io limit is too little.
     profile.admits(name, &limits)?;
+    limits.validate()?;
     Ok(limits)
 }
 

@@ -5,9 +5,26 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::spec::SpecError;
+use super::units::exact_bytes;
+use crate::mutation::{Defence, off};
 
 /// The least memory a sandbox can be built in; below it the set-up itself would be killed.
 pub const MIN_MEMORY: u64 = 8 << 20;
+
+/// The longest that a page of a host file stays in a task's io queue, in seconds. Under the 5 s after which a launcher counts as silent
+/// and an end as violated, because taskman's own pages may be among them.
+const LONGEST_WAIT: u64 = 4;
+
+/// The least io limit of a task with this much memory.
+///
+/// A page of a host file is locked while it is read, and whoever needs it waits, root and other tasks too. A read beyond the io
+/// limit waits in a queue of the task's own, first in, first out; so the wait is all that the task has queued, divided by the
+/// limit. What it can queue is bounded by its memory, because each locked page is charged to it. It is not bounded by its
+/// pids: of a process that is killed while it waits, the read stays queued. Reads past the page cache would stand in the same
+/// queue and are charged to nobody, so the filter refuses them (`O_DIRECT`).
+pub const fn least_io_bps(memory_bytes: u64) -> u64 {
+    memory_bytes.div_ceil(LONGEST_WAIT)
+}
 
 /// A task's limits, each enforced by the kernel or from outside the task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -25,9 +42,9 @@ pub struct Limits {
     pub timeout: Duration,
     /// Processes and threads at once.
     pub pids: u64,
-    /// Bytes per second read from each disk behind the sandbox.
+    /// Bytes per second read from each disk behind the sandbox; [`least_io_bps`] at least.
     pub io_read_bps: u64,
-    /// Bytes per second written to each disk behind the sandbox.
+    /// Bytes per second written to each disk behind the sandbox; as much at least.
     pub io_write_bps: u64,
     /// Bytes of standard output and standard error together.
     pub output_bytes: u64,
@@ -75,10 +92,21 @@ impl Limits {
         if !self.cpus.is_finite() || self.cpus < 0.01 {
             return Err(SpecError::new("cpus", "must lie between 0.01 and 8192"));
         }
+        let least = least_io_bps(self.memory_bytes);
+        for (field, value) in [("io_read_bps", self.io_read_bps), ("io_write_bps", self.io_write_bps)] {
+            if value < least && !(value > 0 && off(Defence::IoFloor)) {
+                let (least, memory) = (exact_bytes(least), exact_bytes(self.memory_bytes));
+                return Err(SpecError::new(
+                    field,
+                    format!(
+                        "must be at least {least} with a memory of {memory}, or others could wait for more than \
+                         {LONGEST_WAIT} s for files that the task reads; give more, or less memory"
+                    ),
+                ));
+            }
+        }
         for (field, value) in [
             ("pids", self.pids),
-            ("io_read_bps", self.io_read_bps),
-            ("io_write_bps", self.io_write_bps),
             ("output_limit", self.output_bytes),
             ("fsize", self.fsize_bytes),
             ("disk", self.disk_bytes),
@@ -105,5 +133,26 @@ mod millis {
 
     pub fn deserialize<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
         u64::deserialize(deserializer).map(Duration::from_millis)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn io_limits_have_a_floor_that_follows_the_memory() {
+        let with = |memory_bytes, io_read_bps, io_write_bps| {
+            let limits = Limits { memory_bytes, io_read_bps, io_write_bps, ..Limits::default() };
+            limits.validate().map_err(|error| error.to_string())
+        };
+        assert_eq!(with(512 << 20, 128 << 20, 128 << 20), Ok(()));
+        assert_eq!(with(MIN_MEMORY, 2 << 20, 2 << 20), Ok(()));
+        let refused = with(512 << 20, (128 << 20) - 1, 128 << 20).unwrap_err();
+        assert!(refused.starts_with("io_read_bps: must be at least 128M with a memory of 512M, or "), "{refused}");
+        let refused = with(u64::MAX, u64::MAX / 4 + 1, 1).unwrap_err();
+        assert!(refused.starts_with("io_write_bps: must be at least 4194304T with a memory of "), "{refused}");
+        assert!(with(MIN_MEMORY, 0, 2 << 20).unwrap_err().starts_with("io_read_bps: must be at least 2M "));
+        assert_eq!(Limits::default().validate(), Ok(()));
     }
 }

@@ -5,6 +5,7 @@ mod charged;
 mod direct;
 mod litter;
 mod memory;
+mod pages;
 mod sockets;
 mod time;
 mod unkillable;
@@ -21,6 +22,7 @@ pub fn cases() -> Vec<Case> {
         time::cases(),
         litter::cases(),
         unkillable::cases(),
+        pages::cases(),
     ]
     .into_iter()
     .flatten()

@@ -33,12 +33,12 @@ fn the_report_states_every_limit_and_its_default() {
 fn the_report_states_what_was_asked_for() {
     let ended = Run::command(&["true"])
         .with(&["--memory", "64M", "--cpus", "0.5", "--cpu-time", "2m", "--timeout", "1.5", "--pids", "9"])
-        .with(&["--io-read-bps", "1M", "--io-write-bps", "2M", "--output-limit", "3K", "--nofile", "77"])
+        .with(&["--io-read-bps", "17M", "--io-write-bps", "16M", "--output-limit", "3K", "--nofile", "77"])
         .with(&["--fsize", "4K", "--disk", "5M", "--inodes", "66"])
         .end();
     let wanted = serde_json::json!({
         "memory_bytes": 64 << 20, "cpus": 0.5, "cpu_time_ms": 120_000, "timeout_ms": 1500, "pids": 9,
-        "io_read_bps": 1 << 20, "io_write_bps": 2 << 20, "output_bytes": 3 << 10, "nofile": 77,
+        "io_read_bps": 17 << 20, "io_write_bps": 16 << 20, "output_bytes": 3 << 10, "nofile": 77,
         "fsize_bytes": 4 << 10, "disk_bytes": 5 << 20, "inodes": 66,
     });
     assert_eq!(ended.report()["limits"], wanted);
@@ -125,7 +125,7 @@ fn the_last_process_too_many_is_refused_with_eagain() {
 
 #[test]
 fn io_bandwidth_stands_on_the_disk_behind_usr() {
-    let mut task = Run::echo().with(&["--io-read-bps", "7M", "--io-write-bps", "5M"]).start();
+    let mut task = Run::echo().with(&["--memory", "20M", "--io-read-bps", "7M", "--io-write-bps", "5M"]).start();
     let payload = task.ready();
     let disk = disk_behind("/usr");
     let (file, content) = cgroups::read(payload, "blkio", &["blkio.throttle.read_bps_device", "io.max"]);
@@ -240,4 +240,20 @@ fn values_too_small_to_build_a_sandbox_in_say_so() {
         .with(&["--nofile", "3"])
         .end()
         .assert_refused(125, &["taskman: error: ", "nofile", "16"]);
+}
+
+#[test]
+fn io_limits_so_low_that_others_would_wait_are_refused() {
+    for flag in ["--io-read-bps", "--io-write-bps"] {
+        let low = |value| Run::command(&["echo", "ran"]).with(&["--memory", "64M", flag, value]).end();
+        let wanted = format!("taskman: error: {flag}: must be at least 16M with a memory of 64M, or others could wait");
+        for value in ["1", "64K", "16777215"] {
+            low(value).assert_refused(125, &[&wanted, "give more, or less memory"]);
+        }
+        assert_eq!(low("16M").ok(), "ran\n");
+    }
+    // Who asks for much memory has the limits that go with it.
+    let ended = Run::command(&["true"]).with(&["--memory", "2G"]).end();
+    assert_eq!(ended.report()["limits"]["io_read_bps"], 512 << 20);
+    assert_eq!(ended.report()["limits"]["io_write_bps"], 512 << 20);
 }

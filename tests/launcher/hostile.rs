@@ -3,6 +3,8 @@
 
 use std::io::IoSlice;
 use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -15,6 +17,7 @@ use taskman::wire::{self, PacketError, Request};
 
 use crate::requests::fatal;
 use crate::stage::{Case, Client, lives, play};
+use crate::throttled::Throttled;
 
 pub fn cases() -> Vec<Case> {
     vec![
@@ -144,13 +147,23 @@ fn a_flood_of_starts_is_held_to_the_quota() {
     assert_eq!(played.code, 0);
 }
 
-/// A program that is read at a byte a second is not executed for hours. Two are started at once here, one of each owner; see the stage.
+/// A program whose first page is locked is not executed. No task's io limit is so low that it could lock it for long, so root reads it
+/// here, for half a minute. Two are started at once here, one of each owner; see the stage.
 fn a_start_that_hangs_is_its_owners_alone() {
+    let program = "/usr/bin/infocmp";
+    let file = std::fs::File::open(program).unwrap();
+    nix::fcntl::posix_fadvise(&file, 0, 0, nix::fcntl::PosixFadviseAdvice::POSIX_FADV_DONTNEED).unwrap();
+    let slow = Throttled::make(Path::new(program), 512).expect("a cgroup that limits what is read");
+    let [shell, words @ ..] = slow.wrap();
+    let mut reader =
+        Command::new(shell).args(words).args(["head", "-c1", program]).stdout(Stdio::null()).spawn().unwrap();
+    let stat = format!("/proc/{}/stat", reader.id());
+    while !std::fs::read_to_string(&stat).unwrap().contains("(head) D ") {
+        assert!(reader.try_wait().unwrap().is_none(), "the program was read");
+        nix::poll::poll(&mut [], 1u8).unwrap();
+    }
     let played = play(|client| {
-        let program = "/usr/bin/infocmp";
-        let file = std::fs::File::open(program).unwrap();
-        nix::fcntl::posix_fadvise(&file, 0, 0, nix::fcntl::PosixFadviseAdvice::POSIX_FADV_DONTNEED).unwrap();
-        let [hung, waits] = [(); 2].map(|()| client.start(&[program], |request| request.limits.io_read_bps = 1));
+        let [hung, waits] = [(); 2].map(|()| client.start(&[program], |_| {}));
         let others = client.start(&["true"], |request| request.owner = "bob".into());
         client.started(others);
         assert_eq!(client.ended(others).outcome.exit_code, Some(0));
@@ -163,6 +176,8 @@ fn a_start_that_hangs_is_its_owners_alone() {
         assert!(why.contains("ETIMEDOUT") && begun.elapsed() < Duration::from_secs(10), "{why}: {:?}", begun.elapsed());
         client.leave();
     });
+    slow.lift();
+    assert!(reader.wait().unwrap().success());
     assert_eq!(played.code, 0);
 }
 

@@ -13,6 +13,8 @@ mod played;
 mod requests;
 mod stage;
 mod starts;
+#[path = "../support/throttled.rs"]
+mod throttled;
 mod warm;
 
 fn main() -> std::process::ExitCode {

@@ -20,6 +20,7 @@ pub mod run;
 pub mod scrape;
 pub mod server;
 pub mod supervisor;
+pub mod throttled;
 
 pub use ended::Ended;
 pub use host::HostDir;

@@ -194,6 +194,9 @@ fn a17_what_the_profile_does_not_grant_is_refused_to_users_and_administrators() 
         ("pids", limit(&|l| l.pids = u64::MAX)),
         ("io_read_bps", limit(&|l| l.io_read_bps = 257 << 20)),
         ("io_write_bps", limit(&|l| l.io_write_bps = 257 << 20)),
+        // So little that others would wait for files that the task reads.
+        ("io_read_bps", limit(&|l| l.io_read_bps = 1)),
+        ("io_write_bps", limit(&|l| l.io_write_bps = (128 << 20) - 1)),
         ("output_limit", limit(&|l| l.output_bytes = 65 << 20)),
         ("nofile", limit(&|l| l.nofile = 1025)),
         ("fsize", limit(&|l| l.fsize_bytes = 257 << 20)),
