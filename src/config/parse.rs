@@ -11,6 +11,8 @@ use toml::{Table, Value};
 use super::table::{Section, overlay};
 use super::values::typed;
 use super::{Config, DEFAULT, Tls};
+use crate::task::limits::least_io_bps;
+use crate::task::units;
 
 /// What the command line says, over the file. None leaves the file's value.
 #[derive(Debug, Clone, Default)]
@@ -118,7 +120,7 @@ fn lay_file(table: &mut Table, mut given: Table) -> Result<(), ConfigError> {
         _ => Table::new(),
     };
     if let Some(given) = profiles.get("default") {
-        overlay(&mut base, &as_profile("default", given)?, "profiles.default")?;
+        lay_profile(&mut base, "default", given)?;
     }
     let mut done = Table::new();
     // Who may use a profile and what it may show are granted by name, never inherited.
@@ -129,7 +131,7 @@ fn lay_file(table: &mut Table, mut given: Table) -> Result<(), ConfigError> {
         let mut profile = inherited.clone();
         for source in [&shipped, &profiles] {
             if let Some(over) = source.get(name) {
-                overlay(&mut profile, &as_profile(name, over)?, &format!("profiles.{name}"))?;
+                lay_profile(&mut profile, name, over)?;
             }
         }
         done.insert(name.clone(), Value::Table(profile));
@@ -139,11 +141,21 @@ fn lay_file(table: &mut Table, mut given: Table) -> Result<(), ConfigError> {
     Ok(())
 }
 
-fn as_profile(name: &str, value: &Value) -> Result<Table, ConfigError> {
-    let table = value.as_table().cloned();
-    table.ok_or_else(|| {
-        ConfigError::at(format!("profiles.{name}"), format!("is a table; write [profiles.{name}] and its keys below"))
-    })
+fn lay_profile(profile: &mut Table, name: &str, given: &Value) -> Result<(), ConfigError> {
+    let path = format!("profiles.{name}");
+    let Some(given) = given.as_table() else {
+        return Err(ConfigError::at(&path, format!("is a table; write [{path}] and its keys below")));
+    };
+    overlay(profile, given, &path)?;
+    // Whoever gives a profile much memory, and says nothing of io, is not told of a floor.
+    let bytes = |table: &Table, key| units::bytes(table.get(key)?.as_str()?).ok();
+    let least = bytes(given, "memory").map_or(0, least_io_bps);
+    for key in ["io_read_bps", "io_write_bps"] {
+        if !given.contains_key(key) && bytes(profile, key).is_some_and(|inherited| inherited < least) {
+            profile.insert(key.into(), Value::String(units::exact_bytes(least)));
+        }
+    }
+    Ok(())
 }
 
 fn lay_overrides(table: &mut Table, overrides: &Overrides) -> Result<(), ConfigError> {

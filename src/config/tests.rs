@@ -77,6 +77,11 @@ fn a_profile_takes_limits_from_the_default_one_but_no_grant() {
     assert!(profiles["bare"].users.is_empty() && profiles["bare"].bind_ro.is_empty());
     assert_eq!((profiles["judge"].inside, profiles["judge"].limits.pids), (Inside::Judge, 9));
     assert_eq!(profiles["default"].bind_ro, [PathBuf::from("/opt")]);
+    let profiles = parse("[profiles.large]\nmemory = '4G'\nio_write_bps = '2G'\n[profiles.small]\nmemory = '1G'")
+        .unwrap()
+        .profiles;
+    assert_eq!((profiles["large"].limits.io_read_bps, profiles["large"].limits.io_write_bps), (1 << 30, 2 << 30));
+    assert_eq!(profiles["small"].limits.io_read_bps, 256 << 20);
 }
 
 #[test]
@@ -103,7 +108,7 @@ fn a_wrong_value_is_refused_with_its_key_the_value_and_what_to_write() {
         ("[profiles.x]\nmemory = '-1'", ["profiles.x.memory = \"-1\"", "512M"]),
         ("[profiles.x]\nmemory = '1M'", ["profiles.x.memory = \"1M\"", "at least 8M"]),
         (
-            "[profiles.x]\nmemory = '4G'",
+            "[profiles.x]\nmemory = '4G'\nio_read_bps = '256M'",
             ["profiles.x.io_read_bps = \"256M\"", "at least 1G with a memory of 4G, or others could wait"],
         ),
         (
