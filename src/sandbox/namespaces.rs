@@ -66,7 +66,8 @@ pub fn own_clock() -> Result<(), SysError> {
 }
 
 /// Bounds what the task's own network holds and charges to nobody: the first buffers of every TCP connection, which the
-/// kernel grants whatever the memory limit says; connections that nobody has accepted; sending times. Written through the host's `/proc`, which
+/// kernel grants whatever the memory limit says; connections that nobody has accepted, and those that linger after their end; sending
+/// times; control data of a message that waits to be sent. Written through the host's `/proc`, which
 /// shows the network of whoever looks; or, where a container's runtime has made `/proc/sys` read-only, through one of its own
 /// that is there for this moment only, where the task's will be.
 pub fn bound_socket_memory() -> Result<(), SysError> {
@@ -85,20 +86,28 @@ pub fn bound_socket_memory() -> Result<(), SysError> {
 
 /// A buffer grows once its connection is accepted and read. A queue of five is what Python's servers ask for; with less, a burst of
 /// connections is not only slow: the kernel drops the last step of a handshake, and the client waits for a server that knows nothing of it.
-const BOUNDS: [(&str, &str); 3] =
-    [("ipv4/tcp_rmem", "4096 4096 65536"), ("ipv4/tcp_wmem", "4096 16384 65536"), ("core/somaxconn", "4")];
+const BOUNDS: [(&str, &str); 4] = [
+    ("ipv4/tcp_rmem", "4096 4096 65536"),
+    ("ipv4/tcp_wmem", "4096 16384 65536"),
+    ("core/somaxconn", "4"),
+    ("ipv4/tcp_max_tw_buckets", "4096"),
+];
+/// Of the network's own on newer kernels alone. `taskman doctor` reads the first of the host's. What SCM_RIGHTS asks for at most is 1 KiB.
+const NEWER_BOUNDS: [(&str, &str); 2] = [("core/tstamp_allow_data", "0"), ("core/optmem_max", "4096")];
 
 fn write_bounds(proc: &str) -> Result<(), SysError> {
     for (name, value) in BOUNDS {
         let path = format!("{proc}/sys/net/{name}");
         std::fs::write(&path, value).on("write", path)?;
     }
-    // Of the network's own on newer kernels alone; `taskman doctor` reads the host's.
-    let sending_times = format!("{proc}/sys/net/core/tstamp_allow_data");
-    match std::fs::write(&sending_times, "0") {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        done => done.on("write", sending_times),
+    for (name, value) in NEWER_BOUNDS {
+        let path = format!("{proc}/sys/net/{name}");
+        match std::fs::write(&path, value) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            done => done.on("write", path)?,
+        }
     }
+    Ok(())
 }
 
 /// The name the task finds itself on.

@@ -103,6 +103,23 @@ const SOCK_TYPE: u64 = 0xf;
 /// socketpair() exists for other families too, and creates the same sockets.
 pub static SOCKETPAIR: Condition = Condition::new("AF_UNIX", &[&[int(0, ALL, &[libc::AF_UNIX as u64])]]);
 
+/// A datagram that more is to follow is held by its socket and charged to nobody: 64 KiB each, for 2.5 charged. The filter cannot tell
+/// it from a stream, on which the flag is a hint that few use; the kernel's word for a flag that a socket does not know is EOPNOTSUPP. What splice and
+/// sendfile leave unfinished are pages that are charged.
+pub static SENDMSG: Condition =
+    Condition::new("flags without MSG_MORE", &[&[int(2, libc::MSG_MORE as u64, &[0])]]).or(libc::EOPNOTSUPP);
+/// As [`SENDMSG`], one argument further.
+pub static SENDTO: Condition =
+    Condition::new("flags without MSG_MORE", &[&[int(3, libc::MSG_MORE as u64, &[0])]]).or(libc::EOPNOTSUPP);
+
+/// An access control list is an attribute that the kernel charges to nobody: two of 64 KiB on a directory, for 1 KiB charged. The name
+/// is behind a pointer, so the size decides: fifteen entries. ENOTSUP is what a file system without attributes says, and programs go on.
+pub static SETXATTR: Condition = Condition::new(
+    "a value of at most 127 bytes",
+    &[&[Test { arg: 3, width: Width::Long, mask: !127, values: &[0], member: true }]],
+)
+.or(libc::EOPNOTSUPP);
+
 /// Four requests that reach past the terminal's own user: input for whoever reads next (TIOCSTI), the console's
 /// selection and more (TIOCLINUX), the console's output (TIOCCONS), a line discipline by number, which loads modules
 /// of poor reputation (TIOCSETD). And the requests of file systems, but for reading a file's flags: the files are the

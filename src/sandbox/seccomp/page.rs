@@ -76,6 +76,7 @@ fn otherwise(errno: i32) -> &'static str {
         libc::EINVAL => "; EINVAL otherwise",
         libc::ENOSYS => "; ENOSYS otherwise",
         libc::ENOPROTOOPT => "; ENOPROTOOPT otherwise",
+        libc::EOPNOTSUPP => "; EOPNOTSUPP otherwise",
         _ => "; an errno without a name here otherwise",
     }
 }

@@ -6,7 +6,7 @@
 use super::Rule::{Allow, AllowIf, NoSys, Pretend, Refuse};
 use super::condition::{
     CLONE, FADVISE, FCNTL, INOTIFY, IOCTL, MADVISE, MBIND, MEMFD, MKNOD, MKNODAT, MMAP, OPEN, OPENAT, PERSONALITY,
-    PRCTL, PRLIMIT, SECCOMP, SETRLIMIT, SHMGET, SOCKET, SOCKETPAIR,
+    PRCTL, PRLIMIT, SECCOMP, SENDMSG, SENDTO, SETRLIMIT, SETXATTR, SHMGET, SOCKET, SOCKETPAIR,
 };
 use super::options::{GETSOCKOPT, SETSOCKOPT};
 use super::{Group, Row};
@@ -82,9 +82,12 @@ pub static PAYLOAD: &[Group] = &[
             Allow, "shows the size of the host file system behind a read-only bind": SYS_statfs SYS_fstatfs;
             Allow, "without capabilities the kernel lets the owner alone":
                 SYS_chmod SYS_fchmod SYS_fchmodat SYS_fchmodat2 SYS_chown SYS_fchown SYS_lchown SYS_fchownat;
-            Allow, "the security and trusted spaces need capabilities": SYS_setxattr SYS_lsetxattr SYS_fsetxattr
+            Allow, "the security and trusted spaces need capabilities":
                 SYS_getxattr SYS_lgetxattr SYS_fgetxattr SYS_listxattr SYS_llistxattr SYS_flistxattr SYS_removexattr
-                SYS_lremovexattr SYS_fremovexattr SYS_setxattrat SYS_getxattrat SYS_listxattrat SYS_removexattrat;
+                SYS_lremovexattr SYS_fremovexattr SYS_getxattrat SYS_listxattrat SYS_removexattrat;
+            AllowIf(&SETXATTR), "access control lists are charged to nobody; programs go on as on a file system without":
+                SYS_setxattr SYS_lsetxattr SYS_fsetxattr;
+            NoSys, "as setxattr, with the size behind a pointer": SYS_setxattrat;
             AllowIf(&MKNOD), "a device node is a door to a driver; mkfifo needs the rest": SYS_mknod;
             AllowIf(&MKNODAT), "as mknod": SYS_mknodat;
             Allow, "instances and watches are counted per uid, and the uid is the task's own":
@@ -212,8 +215,10 @@ pub static PAYLOAD: &[Group] = &[
             AllowIf(&SETSOCKOPT), "many options hold memory of the kernel that is charged to nobody; on a kernel without \
                                    an option programs go on": SYS_setsockopt;
             AllowIf(&GETSOCKOPT), "as setsockopt": SYS_getsockopt;
-            Allow, "": SYS_connect SYS_accept SYS_accept4 SYS_sendto SYS_recvfrom SYS_sendmsg SYS_recvmsg
-                SYS_sendmmsg SYS_recvmmsg SYS_shutdown SYS_bind SYS_listen SYS_getsockname SYS_getpeername;
+            AllowIf(&SENDTO), "unfinished datagrams are charged to nobody": SYS_sendto SYS_sendmmsg;
+            AllowIf(&SENDMSG), "as sendto": SYS_sendmsg;
+            Allow, "": SYS_connect SYS_accept SYS_accept4 SYS_recvfrom SYS_recvmsg
+                SYS_recvmmsg SYS_shutdown SYS_bind SYS_listen SYS_getsockname SYS_getpeername;
         },
     },
     Group {

@@ -287,6 +287,36 @@ fn nothing_is_read_past_the_page_cache() {
 }
 
 #[test]
+fn no_datagram_stays_unfinished() {
+    const EOPNOTSUPP: u32 = SECCOMP_RET_ERRNO | libc::EOPNOTSUPP as u32;
+    let (more, others) = (libc::MSG_MORE as u64, (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as u64);
+    for (nr, before) in [(nr::SYS_sendmsg, 2), (nr::SYS_sendto, 3), (nr::SYS_sendmmsg, 3)] {
+        for (flags, verdict) in [(others, SECCOMP_RET_ALLOW), (more, EOPNOTSUPP), (more | others | UPPER, EOPNOTSUPP)] {
+            let mut args = vec![more; before];
+            args.push(flags);
+            assert_eq!(call(nr, &args), verdict, "{nr} {flags:x}");
+        }
+    }
+}
+
+#[test]
+fn attributes_are_small() {
+    const EOPNOTSUPP: u32 = SECCOMP_RET_ERRNO | libc::EOPNOTSUPP as u32;
+    for nr in [nr::SYS_setxattr, nr::SYS_lsetxattr, nr::SYS_fsetxattr] {
+        for (size, verdict) in [
+            (0, SECCOMP_RET_ALLOW),
+            (127, SECCOMP_RET_ALLOW),
+            (128, EOPNOTSUPP),
+            (65536, EOPNOTSUPP),
+            (1 << 32, EOPNOTSUPP),
+        ] {
+            assert_eq!(call(nr, &[128, 128, 128, size]), verdict, "{nr} {size}");
+        }
+    }
+    assert_eq!(call(nr::SYS_setxattrat, &[0; 6]), ENOSYS);
+}
+
+#[test]
 fn filters_are_for_those_who_may() {
     const EINVAL: u32 = SECCOMP_RET_ERRNO | libc::EINVAL as u32;
     let granted = payload(true);
