@@ -5,6 +5,7 @@ mod charged;
 mod direct;
 mod litter;
 mod memory;
+mod objects;
 mod pages;
 mod sockets;
 mod time;
@@ -18,6 +19,7 @@ pub fn cases() -> Vec<Case> {
         memory::cases(),
         sockets::cases(),
         charged::cases(),
+        objects::cases(),
         direct::cases(),
         time::cases(),
         litter::cases(),
