@@ -19,6 +19,8 @@ use crate::place;
 
 /// What a living server's auditor does is not in the journal.
 const RUNS: &str = "unknown: ask the running server";
+/// A line of the journal is in force when it is written. One that could not be written may be, or not.
+const NOT_SURE: &str = "this worker may still take tasks; stop taskman-server to be sure that it does not";
 /// Who a command on this host is, in the journal.
 const ROOT: &str = "root";
 
@@ -118,7 +120,8 @@ impl Desk {
         match self {
             Self::There(client) => Ok(client.quarantine(reason).await?),
             Self::Here(setup) => {
-                ask(setup, Query::Quarantine { by: ROOT.to_owned(), reason: reason.to_owned() }, health)?;
+                let query = Query::Quarantine { by: ROOT.to_owned(), reason: reason.to_owned() };
+                ask(setup, query, health).map_err(|why| Failure::Refused(format!("{NOT_SURE}: {why}")))?;
                 self.health().await
             }
         }

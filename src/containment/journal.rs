@@ -73,6 +73,22 @@ impl Journal {
         Ok(health)
     }
 
+    /// The same, but nothing of a line that is half written: an error while somebody writes one, and no wait for it.
+    pub fn settled(&self) -> Result<Health, SysError> {
+        let shown = self.shown();
+        let mut health = Health::default();
+        let file = match File::open(&self.path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(health),
+            Err(error) => return Err(error).on("open", shown),
+        };
+        if file.try_lock_shared().is_err() {
+            return Err(SysError::new("flock", shown, Errno::EWOULDBLOCK).hint("it is being written to; try again"));
+        }
+        read(&file).on("read", shown)?.iter().for_each(|line| health.add(line));
+        Ok(health)
+    }
+
     /// Appends an entry; it is on disk when this returns.
     pub fn append(&self, entry: Entry) -> Result<Line, SysError> {
         let shown = self.shown();
@@ -161,6 +177,20 @@ mod tests {
         assert_eq!(Journal::new(dir.path()).health().unwrap().quarantine.unwrap().reason, Reason::Manual);
         assert_eq!(journal.append(lifted()).unwrap().seq, 2);
         assert_eq!(Journal::new(dir.path()).health().unwrap().quarantine, None);
+    }
+
+    #[test]
+    fn who_must_not_wait_is_told_that_a_line_is_being_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = Journal::new(dir.path());
+        assert_eq!(journal.settled().unwrap(), Health::default());
+        journal.append(quarantined()).unwrap();
+        assert_eq!(journal.settled().unwrap(), journal.health().unwrap());
+        let writer = File::open(dir.path().join("containment.jsonl")).unwrap();
+        writer.lock().unwrap();
+        assert_eq!(journal.settled().unwrap_err().errno(), Errno::EWOULDBLOCK);
+        drop(writer);
+        assert!(journal.settled().unwrap().quarantine.is_some());
     }
 
     #[test]

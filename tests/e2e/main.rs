@@ -29,6 +29,7 @@ mod outcomes;
 mod payloads;
 mod powerless;
 mod procview;
+mod quarantine;
 mod restarts;
 mod retention;
 mod rootfs;

@@ -6,7 +6,7 @@ use super::auditor::Due;
 use super::standing::Consequence;
 use super::{Service, complain};
 use crate::config::Config;
-use crate::containment::{Answer, FromAuditor, Query, Reason, Scan, Setup, Summary, ToAuditor};
+use crate::containment::{Answer, FromAuditor, Health, Query, Reason, Scan, Setup, Summary, ToAuditor};
 use crate::error::{Context, SysError};
 use crate::launch::Launcher;
 use crate::task::id::TaskId;
@@ -49,12 +49,7 @@ impl Service<'_> {
 
     fn heed(&mut self, message: FromAuditor) {
         match message {
-            FromAuditor::Ready { health, .. } | FromAuditor::Health { health, .. } => {
-                if self.standing.believe(health) {
-                    self.auditor.forgive();
-                }
-                self.tell_standing();
-            }
+            FromAuditor::Ready { health, .. } | FromAuditor::Health { health, .. } => self.believe(health),
             FromAuditor::Beat { scan } => {
                 self.standing.write();
                 self.tell_scan(scan);
@@ -67,6 +62,23 @@ impl Service<'_> {
                 }
             }
         }
+    }
+
+    fn believe(&mut self, health: Health) {
+        if self.standing.believe(health) {
+            self.auditor.forgive();
+        }
+        self.tell_standing();
+    }
+
+    /// Why no task may start just now, if so: by the journal as it is now, which root may have written to on this host.
+    pub(super) fn refusal(&mut self) -> Option<String> {
+        match self.standing.unread() {
+            Ok(Some(health)) => self.believe(health),
+            Ok(None) => {}
+            Err(error) => return Some(format!("nobody knows whether this worker may take tasks: {error}")),
+        }
+        self.standing.refusal(&self.auditor)
     }
 
     fn found(&mut self, task: Option<TaskId>, summary: &Summary) {

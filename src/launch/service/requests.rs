@@ -165,7 +165,7 @@ impl Service<'_> {
         if !self.phase.admits() {
             return Err(refused(Errno::ECANCELED, "the server is stopping".to_owned()));
         }
-        if let Some(why) = self.standing.refusal(&self.auditor) {
+        if let Some(why) = self.refusal() {
             return Err(StartError::Refused(why));
         }
         if let Some(why) = self.standing.refusal_of(&request.owner) {

@@ -44,6 +44,8 @@ impl Failures {
 /// The launcher's part of the journal.
 pub struct Standing {
     journal: Journal,
+    /// The journal's size when this process last read it.
+    size: u64,
     health: Health,
     /// A quarantine that could not be written; it counts all the same, and is tried again.
     unwritten: Option<Quarantine>,
@@ -61,13 +63,27 @@ impl Standing {
     /// What the journal of this directory says now; the server asks for the lines themselves.
     pub fn open(state_dir: &Path) -> Result<Self, SysError> {
         let journal = Journal::new(state_dir);
+        let size = journal.size();
         let health = journal.health()?;
         let told = health.seq;
         let (unwritten, shown, failures) = (None, None, HashMap::new());
-        Ok(Self { journal, health, unwritten, told, shown, cleanup_failures: 0, in_a_row: 0, failures })
+        Ok(Self { journal, size, health, unwritten, told, shown, cleanup_failures: 0, in_a_row: 0, failures })
     }
 
-    /// Takes over what the auditor read. Says whether a quarantine was lifted.
+    /// What the journal says, if it has changed since this process last read it. Asked before each start, so that a line counts from
+    /// the moment it is written, by whomever; the auditor notices half a second later.
+    pub fn unread(&mut self) -> Result<Option<Health>, SysError> {
+        // Before it is read: what is written meanwhile is read the next time.
+        let size = self.journal.size();
+        if size == self.size {
+            return Ok(None);
+        }
+        let health = self.journal.settled()?;
+        self.size = size;
+        Ok(Some(health))
+    }
+
+    /// Takes over what was read. Says whether a quarantine was lifted.
     pub fn believe(&mut self, health: Health) -> bool {
         // Read before what this process has written since: it comes again. But a quarantine is believed in any case.
         if health.seq < self.health.seq && health.quarantine.is_none() {
