@@ -27,5 +27,5 @@ tests_tools=(
   gcc:gcc g++:g++ python3:/usr/bin/python3 perl:perl git:git openssl:openssl nodejs:node default-jdk-headless:javac procps:ps
   iproute2:ip libcap2-bin:setcap util-linux:setpriv util-linux:prlimit util-linux:fallocate mount:mount findutils:find
   curl:curl musl-tools:musl-gcc bsdutils:script crun:crun runc:runc hostname:hostname man-db:man libc6-dev:/usr/include/stdio.h
-  ca-certificates:/etc/ssl/certs/ca-certificates.crt
+  iputils-ping:ping strace:strace ca-certificates:/etc/ssl/certs/ca-certificates.crt
 )

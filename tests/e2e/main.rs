@@ -25,6 +25,7 @@ mod limits;
 mod list;
 mod metrics;
 mod notify;
+mod not_inside;
 mod outcomes;
 mod payloads;
 mod powerless;
