@@ -33,7 +33,7 @@ pub struct Report {
 
 /// Resources used by all processes of the task together.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)] // named as in design and README
+#[allow(missing_docs)] // named as in docs/run.md
 pub struct Usage {
     pub wall_ms: u64,
     pub cpu_user_ms: u64,
