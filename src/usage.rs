@@ -23,9 +23,11 @@ pub fn explain(program: &str, mut error: clap::Error, failure: u8) -> ExitCode {
     ExitCode::from(failure)
 }
 
-/// What was meant by a word that came before `--`.
+/// What was meant by a word that came before `--`, where a command comes after it.
 fn tip(error: &clap::Error) -> Option<String> {
     let ContextValue::String(word) = error.get(ContextKind::InvalidArg)? else { return None };
+    let ContextValue::StyledStr(usage) = error.get(ContextKind::Usage)? else { return None };
     let is_command = error.kind() == ErrorKind::UnknownArgument && !word.starts_with('-');
+    let is_command = is_command && usage.to_string().contains("-- <");
     is_command.then(|| format!("a command and its arguments come after --, as in: -- {word} …"))
 }

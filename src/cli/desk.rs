@@ -139,6 +139,14 @@ impl Desk {
         }
     }
 
+    /// Whether a server runs that was not asked, and hears of what was done a moment later.
+    pub fn is_beside_server(&self) -> Result<bool, Failure> {
+        match self {
+            Self::There(_) => Ok(false),
+            Self::Here(setup) => Ok(server_runs(&setup.state_dir)?),
+        }
+    }
+
     /// A full audit.
     pub async fn audit(&self) -> Result<Audited, Failure> {
         match self {

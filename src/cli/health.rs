@@ -102,6 +102,9 @@ async fn lift(desk: &Desk, output: OutputFormat, reason: &str, accept: &[String]
     let refusal = match desk.lift(reason, accept).await {
         Ok(health) => {
             print(&containment::health(output, &health))?;
+            if desk.is_beside_server()? {
+                tell("a running server takes tasks again within a second");
+            }
             return Ok(ExitCode::SUCCESS);
         }
         Err(refusal @ Failure::Refused(_)) => refusal,

@@ -45,7 +45,10 @@ impl std::str::FromStr for TaskName {
         let rest = ANY.get(prefix.len()..).filter(|_| (SHORTEST_PREFIX..ANY.len()).contains(&prefix.len()));
         match rest.is_some_and(|rest| format!("{prefix}{rest}").parse::<TaskId>().is_ok()) {
             true => Ok(Self::Prefix(prefix)),
-            false => text.parse().map(Self::Id),
+            false => text.parse().map(Self::Id).map_err(|_| {
+                let meant = format!("neither a task id nor its beginning, of {SHORTEST_PREFIX} letters or more");
+                SpecError::new("task_id", format!("{text:?} is {meant}; `taskman list` shows yours"))
+            }),
         }
     }
 }
@@ -90,7 +93,8 @@ mod tests {
             assert_eq!(name(&prefix.to_uppercase()).unwrap(), TaskName::Prefix(prefix.to_owned()));
         }
         for bad in ["", "a7d", "a7dx", "a7da-14c7", "a7da14c7b", "{a7da14c7", "../x", "a7d\u{e4}", "%%%%"] {
-            assert!(name(bad).is_err(), "{bad:?}");
+            let error = name(bad).unwrap_err().to_string();
+            assert!(error.contains("4 letters or more"), "{bad:?}: {error}");
         }
     }
 }

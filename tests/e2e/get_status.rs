@@ -98,5 +98,7 @@ fn the_task_of_another_is_not_found_with_the_same_words_as_one_that_never_was() 
 #[test]
 fn what_is_no_task_id_is_refused_before_anything_is_asked() {
     let server = Server::start();
-    server.taskman("client001", &["get-status", "../x"]).assert_refused(125, &["is not a task id", "taskman list"]);
+    server
+        .taskman("client001", &["get-status", "../x"])
+        .assert_refused(125, &["is neither a task id nor its beginning", "taskman list"]);
 }

@@ -195,8 +195,9 @@ fn without_a_server_root_has_the_same_on_the_host_and_the_server_hears_of_it() {
     let seen = health(&server, 1);
     assert_eq!((&seen["by"], &seen["detail"]), (&"root".into(), &"disk swap".into()));
     assert_eq!(server.refused_start().0, Code::FailedPrecondition);
-    // While it runs, what root writes is in force a moment later.
-    server.here(&["health", "--unquarantine", "--reason", "disk swapped"]).said(0);
+    // While it runs, a lift that root writes is in force a moment later, and is said to be.
+    let lifted = server.here(&["health", "--unquarantine", "--reason", "disk swapped"]);
+    assert!(lifted.said(0).contains("healthy") && lifted.stderr.contains("within a second"), "{lifted:?}");
     wait_until("the server takes tasks again", || {
         (server.taskman("admin", &["health"]).status.code() == Some(0)).then_some(())
     });

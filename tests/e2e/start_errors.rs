@@ -27,8 +27,9 @@ fn a_command_that_is_nowhere_is_127() {
 
 #[test]
 fn a_misunderstood_line_says_what_was_meant() {
-    let lines: [(&[&str], &[&str]); 5] = [
+    let lines: [(&[&str], &[&str]); 6] = [
         (&["run", "echo", "hi"], &["'echo'", "tip: ", "come after --, as in: -- echo …"]),
+        (&["stop", "--user-id", "u", "a7da14c7", "b"], &["unexpected argument 'b' found\n\nUsage: "]), // no tip: no command is meant
         (&["strat"], &["'strat'", "'start'"]),
         (&["run", "--timeout", "-1s", "--", "true"], &["'-1s'", "'--timeout <TIME>'"]),
         (&["start", "--user-id", "u", "--memory", "-5M", "--", "true"], &["'-5M'", "'--memory <SIZE>'"]),
