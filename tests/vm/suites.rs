@@ -56,14 +56,16 @@ pub const SERVICE: [&str; 8] = [
 ];
 
 /// Tests of tests/e2e that are not run there, by what they begin with, and why. All others are.
-const NOT_HERE: [(&str, &str); 27] = [
+const NOT_HERE: [(&str, &str); 30] = [
     ("api::", BYTES),
     ("cancelled::", BYTES),
     ("certs::", BYTES),
+    ("first_hour::", BYTES),
     ("foreign::", BYTES),
     ("get_status::", BYTES),
     ("list::", BYTES),
     ("metrics::", BYTES),
+    ("not_inside::", BYTES),
     ("notify::", "tests/vm/unit.rs has a true service manager"),
     ("retention::", BYTES),
     ("shutdown::", "tests/vm/unit.rs stops the service, with tasks, under systemd"),
@@ -74,6 +76,7 @@ const NOT_HERE: [(&str, &str); 27] = [
     ("evasion::", "U01 of the adversarial suite plants the same, there"),
     ("exhaustion::", TIME),
     ("powerless::", TIME),
+    ("quarantine::", TIME),
     ("restarts::", TIME),
     ("runbooks::", TIME),
     ("runtimes::", TIME),
