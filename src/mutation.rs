@@ -31,6 +31,7 @@ pub enum Defence {
     InitFilter,
     InitImage,
     InitReap,
+    InitSenders,
     Io,
     IoFloor,
     IpcNamespace,

@@ -68,6 +68,7 @@ fn mutated_arguments(payload: i32) -> Vec<CString> {
         (Defence::Seccomp, 's'),
         (Defence::DeathSignal, 'p'),
         (Defence::InitFilter, 'f'),
+        (Defence::InitSenders, 'o'),
     ];
     let letters: String = letters.iter().filter(|(defence, _)| off(*defence)).map(|(_, letter)| letter).collect();
     ["taskman-init", &payload.to_string(), &letters].map(|text| CString::new(text).unwrap_or_default()).to_vec()

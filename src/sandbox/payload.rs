@@ -6,7 +6,7 @@ use std::ffi::CString;
 use nix::errno::Errno;
 use nix::sched::CpuSet;
 use nix::sys::stat::{Mode, umask};
-use nix::unistd::{chdir, execve, getppid, read, setsid, write};
+use nix::unistd::{chdir, execve, read, setsid, write};
 
 use super::{CONFINED, FAILURE, Failure, PARKED, Plan, identity, limits, procfs, step, verify};
 use crate::error::{Context, SysError};
@@ -44,10 +44,6 @@ pub fn become_payload(plan: &Plan<'_>, processors: &CpuSet) -> Result<Infallible
     }
     if !off(Defence::PayloadNotPid1) {
         step("init", wait_for_init(plan))?;
-        // Init comes where the payload is. A processor share is handed out in slices per processor; on one of its own, init could
-        // be out of them, and not reap, while the payload still runs. Only now, when it sleeps: before, both would share one. It has the
-        // same uid by now, so that takes no privilege.
-        step("init-processors", limits::show_processors(getppid().as_raw(), processors))?;
     }
     step("verify", verify::identity(plan))?;
     let command = if plan.parked { step("park", wait_for_command(plan))? } else { plan.spec.command() };

@@ -10,6 +10,8 @@ use crate::mutation::{Defence, off};
 
 /// The real-time signal by which sandbox-init is told which signal to forward.
 const CARRIER: libc::c_int = 64;
+/// From here on a signal for which there is no room has no sender: init could not know whose it is.
+const FIRST_REAL_TIME: libc::c_int = 32;
 
 /// A process that cannot be mistaken for another.
 #[derive(Debug)]
@@ -121,9 +123,9 @@ impl PidFd {
     /// Asks this process, if it is a sandbox-init, to send `signal` to its payload.
     ///
     /// A usual signal goes as itself: it needs no memory that the payload could have used up. Those that init cannot take as
-    /// data travel as the value of a queued one, which fails with EAGAIN when the payload's queue is full.
+    /// data, and real-time signals, travel as the value of a queued one, which fails with EAGAIN when the payload's queue is full.
     pub fn forward(&self, signal: i32) -> Result<(), Errno> {
-        if signal < CARRIER
+        if signal < FIRST_REAL_TIME
             && !off(Defence::PlainSignals)
             && ![libc::SIGKILL, libc::SIGSTOP, libc::SIGCHLD].contains(&signal)
         {

@@ -73,6 +73,7 @@ pub const TIER_1: &[(&str, Tested)] = &[
     ("N05", Suite),
     ("N06", Suite),
     ("N07", Suite),
+    ("N11", Suite),
     ("F01", Suite),
     ("F02", Suite),
     ("F03", Suite),

@@ -3,6 +3,7 @@
 mod audit;
 mod inherited;
 mod neighbours;
+mod obedience;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -74,6 +75,7 @@ pub fn cases() -> Vec<Case> {
     cases.extend(neighbours::cases());
     cases.extend(inherited::cases());
     cases.extend(audit::cases());
+    cases.extend(obedience::cases());
     cases
 }
 

@@ -68,7 +68,7 @@ pub(super) const fn int(arg: u8, mask: u64, values: &'static [u64]) -> Test {
     Test { arg, width: Width::Int, mask, values, member: true }
 }
 
-const fn int_not(arg: u8, values: &'static [u64]) -> Test {
+pub(super) const fn int_not(arg: u8, values: &'static [u64]) -> Test {
     Test { arg, width: Width::Int, mask: ALL, values, member: false }
 }
 

@@ -25,6 +25,8 @@ It is the same in every build profile and on every host.
 const TAIL: &str = "
 ## What a program may miss
 
+- **A word with process 1.** A queued signal (`sigqueue`, `tgkill`) to it is EPERM, as for any user who is not root on a usual host; `kill`
+  answers 0, and init ignores it. `renice -u` is EPERM: init has the task's uid.
 - **A filter of its own.** `seccomp` and `prctl(PR_SET_SECCOMP)` answer EINVAL, as on a kernel without filters, unless the task has the profile
   `filters`. Tried on Debian 12, in the profile `default`:
 

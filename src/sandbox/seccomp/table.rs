@@ -8,6 +8,7 @@ use super::condition::{
     CLONE, FADVISE, FCNTL, INOTIFY, IOCTL, MADVISE, MBIND, MEMFD, MKNOD, MKNODAT, MMAP, OPEN, OPENAT, PERSONALITY,
     PRCTL, PRLIMIT, SECCOMP, SENDMSG, SENDTO, SETRLIMIT, SETXATTR, SHMGET, SOCKET, SOCKETPAIR,
 };
+use super::init::{IOPRIO, NOT_INIT, PIDFD_SIGNAL, PRIORITY};
 use super::options::{GETSOCKOPT, SETSOCKOPT};
 use super::{Group, Row};
 
@@ -163,22 +164,27 @@ pub static PAYLOAD: &[Group] = &[
     },
     Group {
         title: "Signals",
-        why: "Inside the PID namespace there is only the task; init ignores what it does not handle.",
+        why: "Inside the PID namespace there is only the task; init ignores what comes from there.",
         rows: rows! {
             Allow, "": SYS_rt_sigaction SYS_rt_sigprocmask SYS_rt_sigreturn SYS_rt_sigpending SYS_rt_sigtimedwait
-                SYS_rt_sigqueueinfo SYS_rt_tgsigqueueinfo SYS_rt_sigsuspend SYS_sigaltstack SYS_kill SYS_tkill
-                SYS_tgkill SYS_pidfd_send_signal SYS_pause SYS_restart_syscall;
+                SYS_rt_sigsuspend SYS_sigaltstack SYS_kill SYS_pause SYS_restart_syscall;
+            AllowIf(&NOT_INIT), "names a sender of the caller's choice, and init would take it for the launcher":
+                SYS_rt_sigqueueinfo SYS_rt_tgsigqueueinfo;
+            AllowIf(&NOT_INIT), "loses its sender when the queue is full": SYS_tkill SYS_tgkill;
+            AllowIf(&PIDFD_SIGNAL), "as these; a descriptor does not show whose it is": SYS_pidfd_send_signal;
         },
     },
     Group {
         title: "Limits, scheduling and accounting",
         why: "The cgroup holds the task's limits from outside; these only divide them among its own processes.",
         rows: rows! {
-            Allow, "": SYS_getrlimit SYS_getrusage SYS_times SYS_getpriority SYS_setpriority
-                SYS_sched_yield SYS_sched_setparam SYS_sched_getparam SYS_sched_setscheduler SYS_sched_getscheduler
-                SYS_sched_get_priority_max SYS_sched_get_priority_min SYS_sched_rr_get_interval
-                SYS_sched_setaffinity SYS_sched_getaffinity SYS_sched_setattr SYS_sched_getattr SYS_getcpu
-                SYS_ioprio_set SYS_ioprio_get;
+            Allow, "": SYS_getrlimit SYS_getrusage SYS_times SYS_getpriority SYS_sched_yield SYS_sched_getparam
+                SYS_sched_getscheduler SYS_sched_get_priority_max SYS_sched_get_priority_min
+                SYS_sched_rr_get_interval SYS_sched_getaffinity SYS_sched_getattr SYS_getcpu SYS_ioprio_get;
+            AllowIf(&NOT_INIT), "init has the same uid; put last, it would neither reap nor forward":
+                SYS_sched_setparam SYS_sched_setscheduler SYS_sched_setaffinity SYS_sched_setattr;
+            AllowIf(&PRIORITY), "as these": SYS_setpriority;
+            AllowIf(&IOPRIO), "as these": SYS_ioprio_set;
             AllowIf(&SETRLIMIT), "a core handler behind a pipe runs on the host; its limit stays": SYS_setrlimit;
             AllowIf(&PRLIMIT), "init has the same uid, and its limits are not the payload's to set": SYS_prlimit64;
             Allow, "shows the host's memory size, load and process count; libc does not check for its failure \

@@ -317,6 +317,45 @@ fn attributes_are_small() {
 }
 
 #[test]
+fn init_is_out_of_reach() {
+    const EINVAL: u32 = SECCOMP_RET_ERRNO | libc::EINVAL as u32;
+    let by_number = [
+        nr::SYS_rt_sigqueueinfo,
+        nr::SYS_rt_tgsigqueueinfo,
+        nr::SYS_tkill,
+        nr::SYS_tgkill,
+        nr::SYS_sched_setparam,
+        nr::SYS_sched_setscheduler,
+        nr::SYS_sched_setaffinity,
+        nr::SYS_sched_setattr,
+    ];
+    for nr in by_number {
+        for pid in [1, 1 | UPPER] {
+            assert_eq!(call(nr, &[pid, 1, 64]), EPERM, "{nr} {pid:x}");
+        }
+        for pid in [0, 2, 300, u64::MAX] {
+            assert_eq!(call(nr, &[pid, 1, 64]), SECCOMP_RET_ALLOW, "{nr} {pid:x}");
+        }
+    }
+    // Which, who: a process, its group, and all of a user's; io counts from one.
+    for (nr, first) in [(nr::SYS_setpriority, 0), (nr::SYS_ioprio_set, 1)] {
+        for who in [0, 2, 300] {
+            assert_eq!(call(nr, &[first, who]), SECCOMP_RET_ALLOW, "{nr} {who}");
+            assert_eq!(call(nr, &[first + 1, who | UPPER]), SECCOMP_RET_ALLOW, "{nr} {who}");
+            assert_eq!(call(nr, &[first + 2, who]), EPERM, "{nr} {who}");
+        }
+        assert_eq!(call(nr, &[first, 1 | UPPER]), EPERM, "{nr}");
+        assert_eq!(call(nr, &[(first + 1) | UPPER, 1]), EPERM, "{nr}");
+    }
+    assert_eq!(call(nr::SYS_pidfd_send_signal, &[3, 64, 0, 0]), SECCOMP_RET_ALLOW);
+    for info in [1, 1 << 32, UPPER] {
+        assert_eq!(call(nr::SYS_pidfd_send_signal, &[3, 64, info, 0]), EINVAL, "{info:x}");
+    }
+    assert_eq!(call(nr::SYS_pidfd_send_signal, &[3, 10, 0, 1]), EINVAL, "a thread's");
+    assert_eq!(call(nr::SYS_pidfd_send_signal, &[3, 10, 0, 4]), SECCOMP_RET_ALLOW, "a group's");
+}
+
+#[test]
 fn filters_are_for_those_who_may() {
     const EINVAL: u32 = SECCOMP_RET_ERRNO | libc::EINVAL as u32;
     let granted = payload(true);

@@ -24,6 +24,8 @@ const SYS_WAIT4: usize = 61;
 const SYS_KILL: usize = 62;
 const SYS_RT_SIGTIMEDWAIT: usize = 128;
 const SYS_PRCTL: usize = 157;
+const SYS_SCHED_SETAFFINITY: usize = 203;
+const SYS_SCHED_GETAFFINITY: usize = 204;
 const SYS_EXIT_GROUP: usize = 231;
 const SYS_SECCOMP: usize = 317;
 
@@ -34,6 +36,10 @@ const SIGKILL: usize = 9;
 const SIGCHLD: i64 = 17;
 /// Carries any signal number, SIGSTOP and SIGKILL among them, as the value of a queued signal.
 const CARRIER: i64 = 64;
+const FIRST_REAL_TIME: i64 = 32;
+/// What the kernel says of a signal by kill(2) or by pidfd without a siginfo, and of one with a siginfo of sigqueue(3)'s kind.
+const SI_USER: i32 = 0;
+const SI_QUEUE: i32 = -1;
 const PR_SET_PDEATHSIG: usize = 1;
 const PR_SET_DUMPABLE: usize = 4;
 const PR_SET_NAME: usize = 15;
@@ -83,6 +89,7 @@ extern "C" fn main(stack: *const usize) -> ! {
             exit(125);
         }
     }
+    join_processors_of(subject.payload);
     let program = Program(filter::FILTER.len() as u16, filter::FILTER.as_ptr());
     if !subject.lacks(b's') {
         // Without its instructions, in a mutation arm: the kernel refuses it as it would for want of memory.
@@ -101,7 +108,24 @@ extern "C" fn main(stack: *const usize) -> ! {
         call(SYS_WRITE, [GO, c"!".as_ptr() as usize, 1, 0]);
         call(SYS_CLOSE, [GO, 0, 0, 0]);
     }
-    reap_and_forward(subject.payload, if subject.lacks(b'r') { subject.payload } else { -1 })
+    let reaped = if subject.lacks(b'r') { subject.payload } else { -1 };
+    reap_and_forward(subject.payload, reaped, subject.lacks(b'o'))
+}
+
+/// Goes where the payload is. A processor share is handed out in slices per processor; on one of its own, init could be out of them, and
+/// not reap, while the payload still runs. Only now, when there is little left to do: before, both would share one.
+fn join_processors_of(payload: i64) {
+    // As many as the kernel can have. Not initialised: there is no memset here.
+    let mut processors = core::mem::MaybeUninit::<[u64; 128]>::uninit();
+    let (set, size) = (processors.as_mut_ptr() as usize, size_of_val(&processors));
+    // SAFETY: the kernel writes no more than `size` bytes to `set`, which is as large, and then reads as many as it wrote.
+    let done = unsafe {
+        let size = call(SYS_SCHED_GETAFFINITY, [payload as usize, size, set, 0]);
+        if size <= 0 { size } else { call(SYS_SCHED_SETAFFINITY, [0, size as usize, set, 0]) }
+    };
+    if done < 0 {
+        exit(125);
+    }
 }
 
 /// Whose end is told: the first child of PID 1 in a fresh PID namespace.
@@ -146,12 +170,12 @@ impl Subject {
     }
 
     fn lacks(&self, letter: u8) -> bool {
-        // SAFETY: an argument is a C string of at most five letters here.
-        (0..6).map(|at| unsafe { *self.letters.add(at) }).take_while(|found| *found != 0).any(|found| found == letter)
+        // SAFETY: an argument is a C string of at most six letters here.
+        (0..7).map(|at| unsafe { *self.letters.add(at) }).take_while(|found| *found != 0).any(|found| found == letter)
     }
 }
 
-fn reap_and_forward(payload: i64, reaped: i64) -> ! {
+fn reap_and_forward(payload: i64, reaped: i64, credulous: bool) -> ! {
     let mut payload_runs = true;
     loop {
         loop {
@@ -173,12 +197,29 @@ fn reap_and_forward(payload: i64, reaped: i64) -> ! {
         // SAFETY: a set of eight bytes is read, and a siginfo of 128 written, which `info` has; null is no timeout.
         let signal =
             unsafe { call(SYS_RT_SIGTIMEDWAIT, [&raw const every_signal as usize, &raw mut info as usize, 0, 8]) };
-        // Senders in this PID namespace have a number; those outside it have none.
-        if signal > 0 && signal != SIGCHLD && info.sender == 0 && payload_runs {
-            let forwarded = if signal == CARRIER { i64::from(info.value) } else { signal };
+        let asked_for = asked_for(signal, &info, credulous);
+        if asked_for > 0 && payload_runs {
             // SAFETY: no pointer.
-            unsafe { call(SYS_KILL, [payload as usize, forwarded as usize, 0, 0]) };
+            unsafe { call(SYS_KILL, [payload as usize, asked_for as usize, 0, 0]) };
         }
+    }
+}
+
+/// The signal that somebody outside wants the payload to get, or 0.
+///
+/// Senders in this PID namespace have a number; those outside it have none. Of a usual signal by kill(2) the kernel says so itself, and always:
+/// it makes room for it. One that it sends of its own accord (SIGIO for whoever is set as a descriptor's owner) has no sender either, but another code;
+/// a real-time signal for which there is no room comes as if by kill(2) and from nobody. The carrier's words are its sender's own; the payload's filter
+/// lets it write none to this process, and takes from it the calls by which a usual signal loses its sender (`src/sandbox/seccomp/init.rs`).
+fn asked_for(signal: i64, info: &SigInfo, credulous: bool) -> i64 {
+    if signal <= 0 || signal == SIGCHLD || info.sender != 0 {
+        return 0;
+    }
+    match info.code {
+        SI_QUEUE if signal == CARRIER => i64::from(info.value),
+        SI_USER if signal < FIRST_REAL_TIME => signal,
+        _ if credulous => signal,
+        _ => 0,
     }
 }
 
