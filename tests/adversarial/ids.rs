@@ -94,6 +94,7 @@ pub const TIER_1: &[(&str, Tested)] = &[
     ("K07", Suite),
     ("K10", Suite),
     ("K11", Suite),
+    ("K21", Suite),
     ("W01", Suite),
     ("W02", Suite),
     ("W09", Suite),

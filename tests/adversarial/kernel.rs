@@ -2,6 +2,7 @@
 
 mod filter;
 mod runtimes;
+mod surface;
 mod table;
 mod terminal;
 
@@ -63,6 +64,7 @@ pub fn cases() -> Vec<Case> {
     ];
     cases.extend(filter::cases());
     cases.extend(runtimes::cases());
+    cases.extend(surface::cases());
     cases.extend(table::cases());
     cases.extend(terminal::cases());
     cases

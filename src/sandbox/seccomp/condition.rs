@@ -120,25 +120,6 @@ pub static SETXATTR: Condition = Condition::new(
 )
 .or(libc::EOPNOTSUPP);
 
-/// Four requests that reach past the terminal's own user: input for whoever reads next (TIOCSTI), the console's
-/// selection and more (TIOCLINUX), the console's output (TIOCCONS), a line discipline by number, which loads modules
-/// of poor reputation (TIOCSETD). And the requests of file systems, but for reading a file's flags: the files are the
-/// host's, and so are the extents, labels and encryption keys these tell of or leave behind.
-pub static IOCTL: Condition = Condition::new(
-    "request is not TIOCSTI, TIOCLINUX, TIOCCONS, TIOCSETD, FS_IOC_GETFSLABEL nor of a file system's types 'f', 'X' and 0x15, whatever its \
-           upper 32 bits; FS_IOC_GETFLAGS",
-    &[
-        &[
-            int_not(1, &[libc::TIOCSTI, libc::TIOCLINUX, libc::TIOCCONS, libc::TIOCSETD, FS_IOC_GETFSLABEL]),
-            Test { arg: 1, width: Width::Int, mask: 0xff00, values: &[0x6600, 0x5800, 0x1500], member: false },
-        ],
-        &[int(1, ALL, &[libc::FS_IOC_GETFLAGS])],
-    ],
-);
-
-/// Of btrfs' type, which reflinks have too, but answered by most file systems.
-const FS_IOC_GETFSLABEL: u64 = 0x8100_9431;
-
 /// A directory notification on the host's own directories tells what others execute; F_SETFL is how [`OPEN`] would be passed by. EINVAL is
 /// what a kernel without either says.
 pub static FCNTL: Condition = Condition::new(
@@ -163,6 +144,19 @@ pub static INOTIFY: Condition = Condition::new(
     "mask without IN_ACCESS, IN_OPEN and IN_CLOSE_NOWRITE",
     &[&[int(2, (libc::IN_ACCESS | libc::IN_OPEN | libc::IN_CLOSE_NOWRITE) as u64, &[0])]],
 );
+
+/// A notification pipe (O_NOTIFICATION_PIPE, which is O_EXCL) takes events of the kernel's own; programs are told as by kernels
+/// before Linux 5.8.
+pub static PIPE: Condition =
+    Condition::new("flags without O_NOTIFICATION_PIPE", &[&[int(1, libc::O_EXCL as u64, &[0])]]).or(libc::EINVAL);
+
+/// RWF_NOWAIT tells whether a page of the host's file is in memory, and so whether others read it. What is not known to be harmless is
+/// answered as by a kernel that does not have it.
+pub static RW_FLAGS: Condition = Condition::new(
+    "flags are RWF_HIPRI, RWF_DSYNC, RWF_SYNC, RWF_APPEND and RWF_NOAPPEND alone",
+    &[&[int(5, !0x37, &[0])]],
+)
+.or(libc::EOPNOTSUPP);
 
 /// Pages of the host's hugetlb pool are not charged to the task's memory.
 pub static MMAP: Condition = Condition::new("flags without MAP_HUGETLB", &[&[int(3, libc::MAP_HUGETLB as u64, &[0])]]);

@@ -12,6 +12,7 @@
 //! | [`table`] | the policy: every call of x86_64 Linux, once |
 //! | [`condition`] | what of a call's arguments a rule looks at |
 //! | [`init`] | calls that could reach process 1 |
+//! | [`ioctl`] | the requests of ioctl(2) |
 //! | [`options`] | the socket options that a task may set and ask for |
 //! | [`compile`] | from rows to a classic BPF search tree |
 //! | [`page`] | from rows to `docs/seccomp.md` |
@@ -19,6 +20,7 @@
 pub mod compile;
 pub mod condition;
 pub mod init;
+pub mod ioctl;
 pub mod options;
 pub mod page;
 pub mod table;

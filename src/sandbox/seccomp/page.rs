@@ -27,6 +27,8 @@ const TAIL: &str = "
 
 - **A word with process 1.** A queued signal (`sigqueue`, `tgkill`) to it is EPERM, as for any user who is not root on a usual host; `kill`
   answers 0, and init ignores it. `renice -u` is EPERM: init has the task's uid.
+- **Requests of interfaces and file systems.** Of a network interface a program may ask for name, flags, addresses, metric and size; bridges, VLANs, bonds,
+  ethtool and whatever sets something are EPERM. So are btrfs' own; `cp` copies where it cannot share blocks.
 - **A filter of its own.** `seccomp` and `prctl(PR_SET_SECCOMP)` answer EINVAL, as on a kernel without filters, unless the task has the profile
   `filters`. Tried on Debian 12, in the profile `default`:
 

@@ -5,10 +5,11 @@
 
 use super::Rule::{Allow, AllowIf, NoSys, Pretend, Refuse};
 use super::condition::{
-    CLONE, FADVISE, FCNTL, INOTIFY, IOCTL, MADVISE, MBIND, MEMFD, MKNOD, MKNODAT, MMAP, OPEN, OPENAT, PERSONALITY,
-    PRCTL, PRLIMIT, SECCOMP, SENDMSG, SENDTO, SETRLIMIT, SETXATTR, SHMGET, SOCKET, SOCKETPAIR,
+    CLONE, FADVISE, FCNTL, INOTIFY, MADVISE, MBIND, MEMFD, MKNOD, MKNODAT, MMAP, OPEN, OPENAT, PERSONALITY, PIPE,
+    PRCTL, PRLIMIT, RW_FLAGS, SECCOMP, SENDMSG, SENDTO, SETRLIMIT, SETXATTR, SHMGET, SOCKET, SOCKETPAIR,
 };
 use super::init::{IOPRIO, NOT_INIT, PIDFD_SIGNAL, PRIORITY};
+use super::ioctl::IOCTL;
 use super::options::{GETSOCKOPT, SETSOCKOPT};
 use super::{Group, Row};
 
@@ -78,8 +79,9 @@ pub static PAYLOAD: &[Group] = &[
                 SYS_rmdir SYS_creat SYS_link SYS_unlink SYS_symlink SYS_readlink SYS_umask SYS_utime SYS_utimes
                 SYS_getdents64 SYS_mkdirat SYS_futimesat SYS_newfstatat
                 SYS_unlinkat SYS_renameat SYS_linkat SYS_symlinkat SYS_readlinkat SYS_faccessat SYS_utimensat
-                SYS_fallocate SYS_preadv SYS_pwritev SYS_renameat2 SYS_preadv2 SYS_pwritev2 SYS_statx
-                SYS_faccessat2 SYS_file_getattr SYS_file_setattr;
+                SYS_fallocate SYS_preadv SYS_pwritev SYS_renameat2 SYS_statx SYS_faccessat2;
+            AllowIf(&RW_FLAGS), "RWF_NOWAIT tells which pages of the host's files are in memory": SYS_preadv2 SYS_pwritev2;
+            NoSys, "as FS_IOC_FSGETXATTR and FS_IOC_FSSETXATTR, which ioctl refuses": SYS_file_getattr SYS_file_setattr;
             Allow, "shows the size of the host file system behind a read-only bind": SYS_statfs SYS_fstatfs;
             Allow, "without capabilities the kernel lets the owner alone":
                 SYS_chmod SYS_fchmod SYS_fchmodat SYS_fchmodat2 SYS_chown SYS_fchown SYS_lchown SYS_fchownat;
@@ -109,11 +111,12 @@ pub static PAYLOAD: &[Group] = &[
         title: "Descriptors, pipes and waiting",
         why: "Plumbing between the task's own descriptors; their number is limited.",
         rows: rows! {
-            Allow, "": SYS_dup SYS_dup2 SYS_dup3 SYS_close_range SYS_pipe SYS_pipe2 SYS_poll SYS_ppoll SYS_select
+            Allow, "": SYS_dup SYS_dup2 SYS_dup3 SYS_close_range SYS_pipe SYS_poll SYS_ppoll SYS_select
                 SYS_pselect6 SYS_epoll_create SYS_epoll_create1 SYS_epoll_ctl SYS_epoll_wait SYS_epoll_pwait
                 SYS_epoll_pwait2 SYS_eventfd SYS_eventfd2 SYS_signalfd SYS_signalfd4 SYS_timerfd_create
                 SYS_timerfd_settime SYS_timerfd_gettime SYS_sendfile SYS_copy_file_range SYS_splice SYS_tee
                 SYS_vmsplice;
+            AllowIf(&PIPE), "a notification pipe takes the kernel's own events": SYS_pipe2;
             AllowIf(&IOCTL), "terminals need the rest; a device's own requests need a device, and /dev has none":
                 SYS_ioctl;
         },
