@@ -108,7 +108,7 @@ pub fn enter(plan: &Plan<'_>) -> ! {
 /// What both processes share is done first, by the one that becomes init; the rest side by side.
 fn confine(plan: &Plan<'_>) -> Result<Infallible, Failure> {
     step("death-signal", identity::die_with(plan))?;
-    step("session", namespaces::leave_session(plan))?;
+    step("session", namespaces::leave_session())?;
     step("scheduling", limits::reset_scheduling())?;
     step("cores", limits::forbid_cores())?;
     step("time", namespaces::own_clock())?;

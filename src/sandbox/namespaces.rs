@@ -31,8 +31,8 @@ pub fn join_cgroup(plan: &Plan<'_>) -> Result<(), SysError> {
 }
 
 /// A session without a terminal and with an empty keyring; nothing inherited decides the mode of files made here.
-pub fn leave_session(plan: &Plan<'_>) -> Result<(), SysError> {
-    claim_audit_session(plan)?;
+pub fn leave_session() -> Result<(), SysError> {
+    leave_audit_session()?;
     if !off(Defence::Session) {
         setsid().on("setsid", "sandbox")?;
     }
@@ -43,14 +43,18 @@ pub fn leave_session(plan: &Plan<'_>) -> Result<(), SysError> {
     Ok(())
 }
 
-/// An unset login uid could be set by the task, to a user of its choice, and would stand in the host's audit log.
-fn claim_audit_session(plan: &Plan<'_>) -> Result<(), SysError> {
+/// Who logged in to start taskman is none of the task's business, nor the number of that session, which counts the host's. Both are unset, as of
+/// any service: to set them the task would have to write to its `/proc`.
+fn leave_audit_session() -> Result<(), SysError> {
     const LOGIN_UID: &str = "/proc/self/loginuid";
+    let unset = u32::MAX.to_string();
     match std::fs::read_to_string(LOGIN_UID) {
-        Ok(uid) if uid.trim() == u32::MAX.to_string() && !off(Defence::LoginUid) => {
-            std::fs::write(LOGIN_UID, plan.uid.to_string()).on("write", LOGIN_UID)
-        }
-        // Set already, or a kernel without auditing.
+        Ok(uid) if uid.trim() != unset && !off(Defence::LoginUid) => match std::fs::write(LOGIN_UID, unset) {
+            // Where they are immutable, or in a container without CAP_AUDIT_CONTROL, they stay: the host has decided to know.
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => Ok(()),
+            done => done.on("write", LOGIN_UID),
+        },
+        // Unset already, or a kernel without auditing.
         _ => Ok(()),
     }
 }

@@ -5,9 +5,10 @@
 //! it stands on the allow list below: an entry that a newer kernel adds is covered too.
 
 use nix::dir::{Dir, Type};
-use nix::fcntl::{OFlag, open};
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, OFlag, open};
 use nix::mount::{MsFlags, mount as mount_fs};
-use nix::sys::stat::Mode;
+use nix::sys::stat::{FchmodatFlags, Mode, fchmodat};
 use nix::unistd::{chdir, fchdir};
 
 use super::{Plan, limits, machine, rootfs};
@@ -24,6 +25,9 @@ pub const PASS_THROUGH: [(&str, &str); 2] = [
 
 /// Entries written by taskman, in the sizes of the task's limits.
 pub const SYNTHETIC: [&str; 4] = ["cpuinfo", "loadavg", "meminfo", "stat"];
+
+/// Files of `/proc/self/net` that count for the whole host, whatever network asks.
+const HOST_COUNTERS: [&str; 3] = ["softnet_stat", "stat/rt_cache", "rt_acct"];
 
 /// Where the directory of covers, over which proc is mounted, is kept until the payload's process has used it.
 const COVERS: i32 = 7;
@@ -60,6 +64,7 @@ pub fn mount(plan: &Plan<'_>) -> Result<(), SysError> {
 
 /// Covers every entry of `/proc` that is not on the allow list, and makes the rest read-only.
 pub fn cover(plan: &Plan<'_>) -> Result<(), SysError> {
+    hide_host_counters()?;
     if plan.spec.profile == Profile::Judge || off(Defence::ProcMask) {
         return seal();
     }
@@ -88,6 +93,23 @@ pub fn cover(plan: &Plan<'_>) -> Result<(), SysError> {
     }
     chdir("/").on("chdir", "/")?;
     seal()
+}
+
+/// Nothing can be mounted over the files of processes to come. But these are the network namespace's own, whichever process they are reached through,
+/// and so is their mode.
+fn hide_host_counters() -> Result<(), SysError> {
+    if off(Defence::ProcMask) || off(Defence::NetNamespace) {
+        return Ok(());
+    }
+    for name in HOST_COUNTERS {
+        let path = format!("/proc/self/net/{name}");
+        match fchmodat(AT_FDCWD, &*path, Mode::S_IRUSR, FchmodatFlags::FollowSymlink) {
+            // Not every kernel has each.
+            Err(Errno::ENOENT) => {}
+            done => done.on("chmod", path)?,
+        }
+    }
+    Ok(())
 }
 
 /// Nothing in it is the task's to write. Without CAP_SYS_RESOURCE the kernel does not hold a task to its `oom_score_adj`: it could

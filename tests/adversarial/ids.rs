@@ -101,6 +101,7 @@ pub const TIER_1: &[(&str, Tested)] = &[
     ("L01", Suite),
     ("L02", Suite),
     ("L05", Suite),
+    ("L22", Suite),
     (
         "L08",
         By(&[

@@ -1,5 +1,7 @@
 //! Information: a task learns nothing of the host, of its caller, or of another task, but for what docs/proc.md lists.
 
+mod counters;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -9,7 +11,7 @@ use crate::harness::{Arm, Bench, Case, Control, Fail, broken, view};
 use crate::{ensure, require};
 
 pub fn cases() -> Vec<Case> {
-    vec![
+    let mut cases = vec![
         Case {
             id: "L01",
             tier: 1,
@@ -103,7 +105,9 @@ pub fn cases() -> Vec<Case> {
                 Ok(())
             },
         },
-    ]
+    ];
+    cases.extend(counters::cases());
+    cases
 }
 
 /// Starts with a secret in the environment and one as the program's own name, as a caller might have.
