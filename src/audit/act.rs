@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::auditor::{Auditor, Source, log};
+use super::auditor::{Auditor, BEAT, Source, log};
 use super::facts::{self, Facts};
 use super::judge::Fault;
 use super::process::Process;
@@ -41,11 +41,9 @@ impl Auditor {
                 let killed = cgroup::kill(&self.layout, group).map_err(|e| e.to_string());
                 note(&mut actions, format!("kill everything in group {group}"), killed);
             }
-            let died = process.wait_dead(DIES_WITHIN);
+            let died = self.see_dead(&process, DIES_WITHIN);
             let result = if died { Ok(()) } else { Err(format!("it is not dead after {DIES_WITHIN:?}")) };
             note(&mut actions, format!("see process {} dead", process.facts.pid), result);
-            // It was waited for, and will be again.
-            self.beat();
             self.sweep_uid(&fault, held, &mut actions);
         } else {
             let why = Err("it cannot be proven to be a task's of this instance".to_owned());
@@ -88,16 +86,32 @@ impl Auditor {
         let _ = self.say(&FromAuditor::Found { task, summary: Summary::from(incident) });
     }
 
+    /// Waits until a killed process is dead, and goes on saying that it lives itself; false if it does not die in time.
+    pub(super) fn see_dead(&mut self, process: &Process, patience: Duration) -> bool {
+        let until = Instant::now() + patience;
+        loop {
+            self.beat();
+            let left = until.saturating_duration_since(Instant::now());
+            if process.wait_dead(left.min(BEAT / 2)) {
+                return true;
+            }
+            if left.is_zero() {
+                return false;
+            }
+        }
+    }
+
     /// Kills whatever else has the uid: one by one, each proven, and what forks faster than that in one step.
-    fn sweep_uid(&self, fault: &Fault, held: Option<Lease>, actions: &mut Vec<Action>) {
+    fn sweep_uid(&mut self, fault: &Fault, held: Option<Lease>, actions: &mut Vec<Action>) {
         let Some(uid) = fault.uid else { return };
         // Held by us, or by the launcher for the task whose group is still there; otherwise it is another task's by now.
-        let is_its_own =
-            || held.is_some() || fault.group.as_ref().is_some_and(|name| self.layout.base().dir.join(name).exists());
+        let is_its_own = |auditor: &Self| {
+            held.is_some() || fault.group.as_ref().is_some_and(|name| auditor.layout.base().dir.join(name).exists())
+        };
         for _ in 0..ROUNDS {
             let others = facts::pids().into_iter().filter_map(|pid| of_uid(pid, uid));
             let others: Vec<Process> = others.filter(|other| !is_of_another(other, fault)).collect();
-            if others.is_empty() || !is_its_own() {
+            if others.is_empty() || !is_its_own(self) {
                 break;
             }
             for other in &others {
@@ -106,10 +120,10 @@ impl Auditor {
             }
             let until = Instant::now() + DIES_WITHIN / 4;
             for other in &others {
-                other.wait_dead(until.saturating_duration_since(Instant::now()));
+                self.see_dead(other, until.saturating_duration_since(Instant::now()));
             }
         }
-        if is_its_own() && user::has_processes(uid).unwrap_or(false) {
+        if is_its_own(self) && user::has_processes(uid).unwrap_or(false) {
             let killed = user::kill_all_of(uid).map_err(|errno| errno.to_string());
             note(actions, format!("kill everything of uid {uid} at once"), killed);
         }

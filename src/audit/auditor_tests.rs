@@ -46,6 +46,29 @@ fn a_lift_that_a_finding_has_overtaken_is_refused() {
 }
 
 #[test]
+fn while_it_waits_for_a_process_to_die_it_says_that_it_lives() {
+    let state = tempfile::tempdir().unwrap();
+    let (here, there) = wire::pair().unwrap();
+    let mut auditor = Auditor::open(setup(state.path()), Some(here)).unwrap();
+    // One that nobody has killed does not die.
+    let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+    let process = Process::look(child.id() as i32).unwrap();
+    let begun = Instant::now();
+    let died = auditor.see_dead(&process, Duration::from_secs(2));
+    let took = begun.elapsed();
+    let mut beats = 0;
+    while let Ok(Some(packet)) = wire::receive::<FromAuditor>(there.as_fd()) {
+        beats += u32::from(matches!(packet.message, FromAuditor::Beat { .. }));
+    }
+    child.kill().unwrap();
+    assert!(!died && auditor.see_dead(&process, Duration::from_secs(60)));
+    child.wait().unwrap();
+    // Each is at most half as late again.
+    let least = 1 + took.as_millis() as u32 / (BEAT * 3 / 2).as_millis() as u32;
+    assert!(beats >= least, "{beats} beats in {took:?}");
+}
+
+#[test]
 fn a_place_that_was_not_seen_is_no_finding_and_a_lift_names_it() {
     let state = tempfile::tempdir().unwrap();
     let mut auditor = Auditor::open(setup(state.path()), None).unwrap();

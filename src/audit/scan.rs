@@ -166,6 +166,7 @@ impl Auditor {
                 grave: is_launchers,
             };
             self.record_gone(facts, fault, &Source::Scan);
+            self.beat();
         }
     }
 
