@@ -254,7 +254,7 @@ pub static PAYLOAD: &[Group] = &[
     Group {
         title: "Other processes' insides",
         why: "Init has the task's uid; nothing may look into it or into a sibling. The price: debuggers, strace and \
-              the leak check of address sanitizers do not work inside (ASAN_OPTIONS=detect_leaks=0).",
+              the leak check of address sanitizers do not work inside (ASAN_OPTIONS=disable_coredump=0:detect_leaks=0).",
         rows: rows! {
             Refuse, "": SYS_ptrace SYS_process_vm_readv SYS_process_vm_writev SYS_pidfd_getfd SYS_kcmp
                 SYS_process_madvise SYS_process_mrelease SYS_move_pages SYS_migrate_pages;
