@@ -103,7 +103,6 @@ pub struct Auditor {
     pub(super) reported_things: BTreeSet<(LeftoverKind, String)>,
     /// Dead processes that wait to be reaped, and since when.
     pub(super) zombies: HashMap<(i32, u64), Instant>,
-    journal_size: u64,
     pub(super) done: Scan,
     next_beat: Instant,
     /// Findings since somebody asked for an audit.
@@ -114,7 +113,7 @@ impl Auditor {
     /// Ready to look. With a socket, it tells what it does.
     pub fn open(setup: Setup, socket: Option<OwnedFd>) -> Result<Self, String> {
         let layout = layout_of(&setup).map_err(|error| error.to_string())?;
-        let journal = Journal::new(&setup.state_dir);
+        let mut journal = Journal::new(&setup.state_dir);
         let health = journal.health().map_err(|error| error.to_string())?;
         let incidents = Incidents::new(&setup.state_dir);
         // What cannot be read is told again; whoever looks for escapes does not stop for it.
@@ -126,7 +125,6 @@ impl Auditor {
         Ok(Self {
             incidents,
             reported_things,
-            journal_size: journal.size(),
             journal,
             health,
             unwritten: None,
@@ -329,7 +327,7 @@ impl Auditor {
         let scan = Scan { unseen, ..std::mem::take(&mut self.done) };
         let _ = self.say(&FromAuditor::Beat { scan });
         self.write_quarantine();
-        if self.journal.size() != self.journal_size {
+        if self.journal.has_changed() {
             self.reread();
         } else if self.untold {
             self.tell_health(Vec::new());
@@ -341,14 +339,11 @@ impl Auditor {
         self.next_beat
     }
 
-    /// Reads the journal anew and tells what is new in it.
+    /// Reads on in the journal and tells what is new in it.
     pub(super) fn reread(&mut self) {
-        self.journal_size = self.journal.size();
-        match self.journal.read() {
-            Ok(lines) => {
-                let new: Vec<Line> = lines.iter().filter(|line| line.seq > self.health.seq).cloned().collect();
-                let mut health = Health::default();
-                lines.iter().for_each(|line| health.add(line));
+        match self.journal.news() {
+            Ok(new) => {
+                let mut health = self.journal.sum().clone();
                 if let Some(quarantine) = &self.unwritten {
                     health.quarantine.get_or_insert_with(|| quarantine.clone());
                 }

@@ -95,6 +95,10 @@ impl Auditor {
 
     /// Does what can be done at once.
     pub fn begin(&mut self, query: Query) -> Begun {
+        // Root may have written on this host since the last beat.
+        if self.journal.has_changed() {
+            self.reread();
+        }
         self.try_begin(query).unwrap_or_else(|why| Begun::Done(Answer::Refused(why)))
     }
 

@@ -101,6 +101,7 @@ impl Health {
                 self.lifted_at = line.at;
             }
             Entry::Recovered { .. } => {}
+            Entry::Checkpoint { sum } => *self = Self { seq: line.seq, ..sum.clone() },
         }
     }
 }

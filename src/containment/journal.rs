@@ -2,10 +2,13 @@
 //!
 //! A line that cannot be read counts as a quarantine for damage, at the place where it stands: whoever loses or forges a line
 //! gets a worker that takes no tasks, not one that forgot why.
+//!
+//! It does not grow without end: a journal over [`MOST`] is written anew, with one line in the place of the older ones that is
+//! their sum. The file as it was is kept beside it, until the next time.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::finding::{IncidentId, Kind};
 use super::health::{Health, Reason};
+use super::place::{self, Place, Stamp};
 use crate::error::{Context, SysError};
 use crate::sys::file;
 use crate::task::id::TaskId;
@@ -21,6 +25,12 @@ use crate::task::record::{UnixMillis, now};
 
 /// An entry takes milliseconds to write, on a slow disk.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// A longer journal, of some 25,000 lines, is shortened before the next line.
+const MOST: u64 = 4 << 20;
+/// To this: nobody who reads it now and then misses a line.
+const KEPT: usize = 1 << 20;
+/// So often it may have become another file when its lock is had.
+const TRIES: usize = 8;
 
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +41,7 @@ pub enum Entry {
     Quarantined { reason: Reason, detail: String, by: String },
     Recovered { by: String, swept: u64, left: u64 },
     Lifted { by: String, reason: String },
+    Checkpoint { sum: Health }, // the first of a file, in the place of all lines up to its number
 }
 
 /// An entry with its number and time.
@@ -45,62 +56,70 @@ pub struct Line {
     pub entry: Entry,
 }
 
-/// The journal of a state directory.
+impl Line {
+    /// As it is written.
+    pub(super) fn text(&self) -> String {
+        serde_json::to_string(self).expect("plain data is always JSON") + "\n"
+    }
+}
+
+/// The journal of a state directory, as far as this process has read it.
 #[derive(Debug, Clone)]
 pub struct Journal {
     path: PathBuf,
+    place: Place,
 }
 
 impl Journal {
     /// Of this state directory; the file is made by the first entry.
     pub fn new(state_dir: &Path) -> Self {
-        Self { path: state_dir.join("containment.jsonl") }
+        Self { path: state_dir.join("containment.jsonl"), place: Place::default() }
     }
 
     /// Every line, in order.
     pub fn read(&self) -> Result<Vec<Line>, SysError> {
-        match File::open(&self.path) {
-            Ok(file) => read(&file).on("read", self.shown()),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-            Err(error) => Err(error).on("open", self.shown()),
-        }
+        Self { path: self.path.clone(), place: Place::default() }.news()
     }
 
     /// What all lines add up to.
-    pub fn health(&self) -> Result<Health, SysError> {
-        let mut health = Health::default();
-        self.read()?.iter().for_each(|line| health.add(line));
-        Ok(health)
+    pub fn health(&mut self) -> Result<Health, SysError> {
+        self.news()?;
+        Ok(self.sum().clone())
+    }
+
+    /// What all lines that were read add up to.
+    pub fn sum(&self) -> &Health {
+        self.place.total()
+    }
+
+    /// The lines that were not read yet.
+    pub fn news(&mut self) -> Result<Vec<Line>, SysError> {
+        self.read_on(|_| Ok(()))
     }
 
     /// The same, but nothing of a line that is half written: an error while somebody writes one, and no wait for it.
-    pub fn settled(&self) -> Result<Health, SysError> {
+    pub fn settled_news(&mut self) -> Result<Vec<Line>, SysError> {
         let shown = self.shown();
-        let mut health = Health::default();
-        let file = match File::open(&self.path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(health),
-            Err(error) => return Err(error).on("open", shown),
-        };
-        if file.try_lock_shared().is_err() {
-            return Err(SysError::new("flock", shown, Errno::EWOULDBLOCK).hint("it is being written to; try again"));
-        }
-        read(&file).on("read", shown)?.iter().for_each(|line| health.add(line));
-        Ok(health)
+        self.read_on(|file| match file.try_lock_shared() {
+            Ok(()) => Ok(()),
+            Err(_) => Err(SysError::new("flock", shown, Errno::EWOULDBLOCK).hint("it is being written to; try again")),
+        })
     }
 
-    /// Appends an entry; it is on disk when this returns.
+    /// Whether somebody has written since it was read.
+    pub fn has_changed(&self) -> bool {
+        fs::metadata(&self.path).map_or((0, 0, 0), |meta| stamp(&meta)) != self.place.stamp()
+    }
+
+    /// Appends an entry; it is on disk when this returns. It is news to this process as well.
     pub fn append(&self, entry: Entry) -> Result<Line, SysError> {
         let shown = self.shown();
-        let mut options = OpenOptions::new();
-        options.read(true).append(true).create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
-        let mut file = options.open(&self.path).on("open", &*shown)?;
         // The auditor, the launcher and an operator's command may all have something to say.
-        lock(&file, &shown)?;
-        let seq = read(&file).on("read", &*shown)?.last().map_or(0, |line| line.seq) + 1;
-        let line = Line { seq, at: now(), entry };
-        let mut text = serde_json::to_string(&line).expect("plain data is always JSON");
-        text.push('\n');
+        let mut file = self.lock_short(true)?;
+        let mut place = self.place.clone();
+        place.read_on(&file).on("read", &*shown)?;
+        let line = Line { seq: place.total().seq + 1, at: now(), entry };
+        let mut text = line.text();
         if ends_torn(&mut file).on("read", &*shown)? {
             text.insert(0, '\n');
         }
@@ -109,14 +128,74 @@ impl Journal {
         Ok(line)
     }
 
-    /// Changes whenever a line was added, by whomever.
-    pub fn size(&self) -> u64 {
-        std::fs::metadata(&self.path).map_or(0, |meta| meta.len())
+    /// Shortens it, if it is too long; it may be from before there was a bound.
+    pub fn shorten(&self) -> Result<(), SysError> {
+        match self.lock_short(false) {
+            Err(error) if error.errno() == Errno::ENOENT => Ok(()),
+            other => other.map(drop),
+        }
+    }
+
+    fn read_on(&mut self, settle: impl FnOnce(&File) -> Result<(), SysError>) -> Result<Vec<Line>, SysError> {
+        match File::open(&self.path) {
+            Ok(file) => {
+                settle(&file)?;
+                self.place.read_on(&file).on("read", self.shown())
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                self.place = Place::default();
+                Ok(Vec::new())
+            }
+            Err(error) => Err(error).on("open", self.shown()),
+        }
+    }
+
+    /// The file with its lock held, and not too long: whoever waited for the lock of one that was replaced opens the next.
+    fn lock_short(&self, create: bool) -> Result<File, SysError> {
+        let shown = self.shown();
+        let mut options = OpenOptions::new();
+        options.read(true).append(true).create(create).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+        let mut is_tried = false;
+        for _ in 0..TRIES {
+            let file = options.open(&self.path).on("open", &*shown)?;
+            lock(&file, &shown)?;
+            let meta = file.metadata().on("fstat", &*shown)?;
+            if fs::metadata(&self.path).map_or(true, |now| (now.dev(), now.ino()) != (meta.dev(), meta.ino())) {
+                continue;
+            }
+            // A disk that is full can still have room for a line.
+            if is_tried || meta.len() <= MOST || self.replace(&file).is_err() {
+                return Ok(file);
+            }
+            is_tried = true;
+        }
+        Err(SysError::new("flock", shown, Errno::ESTALE).hint("somebody replaces the file again and again"))
+    }
+
+    /// Puts a shorter one in its place. Whoever reads has the one or the other.
+    fn replace(&self, file: &File) -> Result<(), SysError> {
+        let shown = self.shown();
+        let short = place::shortened(file, KEPT).on("read", &*shown)?;
+        let (fresh, old) = (self.path.with_extension("jsonl.new"), self.path.with_extension("jsonl.1"));
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+        let mut to = options.open(&fresh).on("open", &*shown)?;
+        to.write_all(&short).and_then(|()| to.sync_all()).on("write", &*shown)?;
+        // Without the copy nothing is lost that counts.
+        let _ = fs::remove_file(&old);
+        let _ = fs::hard_link(&self.path, &old);
+        fs::rename(&fresh, &self.path).on("rename", &*shown)?;
+        let directory = self.path.parent().unwrap_or(Path::new("/"));
+        File::open(directory).and_then(|directory| directory.sync_all()).on("fsync", shown)
     }
 
     fn shown(&self) -> String {
         self.path.display().to_string()
     }
+}
+
+fn stamp(meta: &fs::Metadata) -> Stamp {
+    (meta.dev(), meta.ino(), meta.len())
 }
 
 /// Takes the lock within a bound: whoever holds it may be stopped, and the launcher must not be stopped with it.
@@ -126,24 +205,6 @@ fn lock(file: &File, shown: &str) -> Result<(), SysError> {
     }
     let error = SysError::new("flock", shown, Errno::ETIMEDOUT);
     Err(error.hint("a process that is stopped holds its lock; see `fuser -v` of the file"))
-}
-
-fn read(mut file: &File) -> std::io::Result<Vec<Line>> {
-    let mut text = Vec::new();
-    file.seek(SeekFrom::Start(0))?;
-    file.read_to_end(&mut text)?;
-    let mut lines: Vec<Line> = Vec::new();
-    for written in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-        let seq = lines.last().map_or(0, |line| line.seq) + 1;
-        let line = serde_json::from_slice(written).ok().filter(|line: &Line| line.seq == seq);
-        lines.push(line.unwrap_or_else(|| damaged(seq)));
-    }
-    Ok(lines)
-}
-
-fn damaged(seq: u64) -> Line {
-    let detail = format!("line {seq} of the containment journal cannot be read");
-    Line { seq, at: 0, entry: Entry::Quarantined { reason: Reason::StateDamaged, detail, by: "journal".into() } }
 }
 
 fn ends_torn(file: &mut File) -> std::io::Result<bool> {
@@ -164,6 +225,21 @@ mod tests {
         Entry::Quarantined { reason: Reason::Manual, detail: "a \"drill\"\nof two lines".into(), by: "admin".into() }
     }
 
+    fn finding() -> Entry {
+        Entry::Finding { id: IncidentId::new(1), kind: Kind::ZombieDetected, task: None, owner: Some("mallory".into()) }
+    }
+
+    fn settled(journal: &mut Journal) -> Result<Health, SysError> {
+        journal.settled_news()?;
+        Ok(journal.sum().clone())
+    }
+
+    /// As many findings as this, written as one would have been by one.
+    fn write_findings(dir: &Path, count: u64) {
+        let text: String = (1..=count).map(|seq| Line { seq, at: 1, entry: finding() }.text()).collect();
+        fs::write(dir.join("containment.jsonl"), text).unwrap();
+    }
+
     fn lifted() -> Entry {
         Entry::Lifted { by: "admin".into(), reason: "done".into() }
     }
@@ -171,7 +247,7 @@ mod tests {
     #[test]
     fn a_quarantine_is_there_for_the_next_reader_and_so_is_its_end() {
         let dir = tempfile::tempdir().unwrap();
-        let journal = Journal::new(dir.path());
+        let mut journal = Journal::new(dir.path());
         assert_eq!(journal.health().unwrap(), Health::default());
         journal.append(quarantined()).unwrap();
         assert_eq!(Journal::new(dir.path()).health().unwrap().quarantine.unwrap().reason, Reason::Manual);
@@ -182,21 +258,21 @@ mod tests {
     #[test]
     fn who_must_not_wait_is_told_that_a_line_is_being_written() {
         let dir = tempfile::tempdir().unwrap();
-        let journal = Journal::new(dir.path());
-        assert_eq!(journal.settled().unwrap(), Health::default());
+        let mut journal = Journal::new(dir.path());
+        assert_eq!(settled(&mut journal).unwrap(), Health::default());
         journal.append(quarantined()).unwrap();
-        assert_eq!(journal.settled().unwrap(), journal.health().unwrap());
+        assert_eq!(settled(&mut journal).unwrap(), journal.health().unwrap());
         let writer = File::open(dir.path().join("containment.jsonl")).unwrap();
         writer.lock().unwrap();
-        assert_eq!(journal.settled().unwrap_err().errno(), Errno::EWOULDBLOCK);
+        assert_eq!(settled(&mut journal).unwrap_err().errno(), Errno::EWOULDBLOCK);
         drop(writer);
-        assert!(journal.settled().unwrap().quarantine.is_some());
+        assert!(settled(&mut journal).unwrap().quarantine.is_some());
     }
 
     #[test]
     fn a_damaged_line_is_a_quarantine_until_an_administrator_lifts_it() {
         let dir = tempfile::tempdir().unwrap();
-        let journal = Journal::new(dir.path());
+        let mut journal = Journal::new(dir.path());
         journal.append(lifted()).unwrap();
         let file = dir.path().join("containment.jsonl");
         let whole = std::fs::read(&file).unwrap();
@@ -213,5 +289,115 @@ mod tests {
             text.lines().filter(|line| !line.contains("\"seq\":3")).map(|l| format!("{l}\n")).collect();
         std::fs::write(&file, without).unwrap();
         assert_eq!(journal.health().unwrap().quarantine.unwrap().reason, Reason::StateDamaged);
+    }
+
+    #[test]
+    fn what_was_read_is_not_read_again_unless_it_is_another() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("containment.jsonl");
+        write_findings(dir.path(), 100);
+        let mut journal = Journal::new(dir.path());
+        assert_eq!((journal.news().unwrap().len(), journal.has_changed()), (100, false));
+        // Whoever read this again would find the damage.
+        let written = fs::read(&file).unwrap();
+        let garbage = [&b"?".repeat(1000), &written[1000..]].concat();
+        fs::write(&file, &garbage).unwrap();
+        let line = journal.append(finding()).unwrap();
+        assert_eq!((line.seq, journal.has_changed()), (101, true));
+        assert_eq!(journal.news().unwrap(), [line]);
+        assert_eq!((journal.sum().findings, journal.sum().quarantine.clone()), (101, None));
+        assert!(Journal::new(dir.path()).health().unwrap().quarantine.is_some());
+        // Shorter, another end, another file.
+        let other_end = [&garbage[..garbage.len() - 10], &b"?".repeat(500)].concat();
+        for other in [garbage[..5000].to_vec(), other_end, Vec::new()] {
+            fs::write(&file, &written).unwrap();
+            let mut journal = Journal::new(dir.path());
+            assert_eq!(journal.health().unwrap().quarantine, None);
+            fs::write(&file, &other).unwrap();
+            assert!(journal.has_changed());
+            assert_eq!(journal.health().unwrap(), Journal::new(dir.path()).health().unwrap());
+        }
+        fs::write(&file, &written).unwrap();
+        let mut journal = Journal::new(dir.path());
+        journal.news().unwrap();
+        fs::write(dir.path().join("another"), &garbage).unwrap();
+        fs::rename(dir.path().join("another"), &file).unwrap();
+        assert!(journal.has_changed() && journal.health().unwrap().quarantine.is_some());
+        fs::remove_file(&file).unwrap();
+        assert!(journal.has_changed());
+        assert_eq!(journal.health().unwrap(), Health::default());
+    }
+
+    #[test]
+    fn a_torn_line_is_damage_once_and_the_next_has_its_number() {
+        let dir = tempfile::tempdir().unwrap();
+        write_findings(dir.path(), 3);
+        let mut journal = Journal::new(dir.path());
+        journal.news().unwrap();
+        let mut file = OpenOptions::new().append(true).open(dir.path().join("containment.jsonl")).unwrap();
+        file.write_all(b"{\"seq\":4").unwrap();
+        assert_eq!(journal.news().unwrap().iter().map(|line| line.seq).collect::<Vec<_>>(), [4]);
+        assert_eq!(journal.sum().quarantine.as_ref().unwrap().reason, Reason::StateDamaged);
+        assert_eq!(journal.news().unwrap(), []);
+        assert_eq!(journal.append(lifted()).unwrap().seq, 5);
+        assert_eq!(journal.news().unwrap().iter().map(|line| line.seq).collect::<Vec<_>>(), [5]);
+        assert_eq!((journal.sum().seq, journal.sum().quarantine.clone()), (5, None));
+        assert_eq!(*journal.sum(), Journal::new(dir.path()).health().unwrap());
+    }
+
+    #[test]
+    fn a_journal_that_is_too_long_is_shortened_and_adds_up_to_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("containment.jsonl");
+        write_findings(dir.path(), 100_000);
+        let (mut reader, writer) = (Journal::new(dir.path()), Journal::new(dir.path()));
+        assert_eq!(reader.health().unwrap().findings, 100_000);
+        let line = writer.append(quarantined()).unwrap();
+        assert_eq!(line.seq, 100_001);
+        assert!(fs::metadata(&path).unwrap().len() < KEPT as u64 + 4096);
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        assert!(fs::metadata(path.with_extension("jsonl.1")).unwrap().len() > MOST);
+        // Who has read the old one misses nothing, and neither does who comes later.
+        assert_eq!(reader.news().unwrap(), [line]);
+        assert_eq!(*reader.sum(), Journal::new(dir.path()).health().unwrap());
+        assert_eq!((reader.sum().findings, reader.sum().seq), (100_000, 100_001));
+        // Again: the sum of a sum, and a quarantine that is in it alone.
+        let line = |seq| Line { seq, at: 1, entry: finding() }.text();
+        let more: String = (100_002..150_000).map(line).collect();
+        OpenOptions::new().append(true).open(&path).unwrap().write_all(more.as_bytes()).unwrap();
+        reader.shorten().unwrap();
+        let health = Journal::new(dir.path()).health().unwrap();
+        assert_eq!((health.findings, health.seq), (149_998, 149_999));
+        assert_eq!(health.quarantine.clone().unwrap().reason, Reason::Manual);
+        assert_eq!(reader.health().unwrap(), health);
+        assert_eq!(reader.append(lifted()).unwrap().seq, 150_000);
+        assert_eq!(Journal::new(dir.path()).health().unwrap().quarantine, None);
+        // Only as the first line of a file.
+        let first = fs::read(&path).unwrap().split_inclusive(|byte| *byte == b'\n').next().unwrap().to_vec();
+        OpenOptions::new().append(true).open(&path).unwrap().write_all(&first).unwrap();
+        assert_eq!(reader.health().unwrap().quarantine.unwrap().reason, Reason::StateDamaged);
+    }
+
+    #[test]
+    fn writers_that_shorten_it_together_lose_no_line() {
+        let dir = tempfile::tempdir().unwrap();
+        // A few lines before the bound.
+        let one = Line { seq: 10_000, at: 1, entry: finding() }.text().len() as u64;
+        write_findings(dir.path(), MOST / one);
+        let before = Journal::new(dir.path()).health().unwrap().findings;
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let mut journal = Journal::new(dir.path());
+                    for _ in 0..100 {
+                        journal.append(finding()).unwrap();
+                        journal.news().unwrap();
+                    }
+                });
+            }
+        });
+        let health = Journal::new(dir.path()).health().unwrap();
+        assert_eq!((health.findings, health.quarantine), (before + 400, None));
+        assert!(dir.path().join("containment.jsonl.1").exists());
     }
 }

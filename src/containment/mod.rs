@@ -2,7 +2,8 @@
 //!
 //! | file of the state directory | what it holds |
 //! |---|---|
-//! | `containment.jsonl` | the journal: every finding, quarantine, recovery and lift, only ever appended. [`Health`] is its sum |
+//! | `containment.jsonl` | the journal: findings, quarantines, recoveries and lifts, appended; of old ones the sum. [`Health`] is the sum of all |
+//! | `containment.jsonl.1` | the journal before it was last shortened; nobody reads it but people |
 //! | `incidents/<id>.json` | one finding with everything the kernel said |
 //!
 //! Both are root's alone. The auditor writes them, and the launcher when the auditor is lost; `taskman health` and `taskman
@@ -14,6 +15,7 @@ mod incidents;
 mod journal;
 mod leftover;
 mod message;
+mod place;
 mod stated;
 
 pub use finding::{Action, Ancestor, Cause, Incident, IncidentId, Kind, ProcessState, Summary};

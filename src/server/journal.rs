@@ -177,6 +177,14 @@ impl From<&Line> for Words {
             Happened::Lifted { by, reason } => {
                 Self { identity: by, verb: "unquarantine", task: None, outcome: "ok", reason }
             }
+            // Only where lines that were not recorded are not there any more.
+            Happened::Checkpoint { sum } => Self {
+                identity: "journal".to_owned(),
+                verb: "checkpoint",
+                task: None,
+                outcome: "incomplete",
+                reason: format!("earlier lines were summed up; {} findings so far", sum.findings_total),
+            },
         }
     }
 }

@@ -136,3 +136,23 @@ async fn a_journal_that_was_begun_anew_is_recorded_anew() {
     stage.live(&[]).await;
     assert_eq!(stage.numbers(), [1, 2, 3, 4, 1]);
 }
+
+#[tokio::test]
+async fn a_journal_that_was_shortened_is_recorded_on_and_lines_that_are_gone_are_one_record() {
+    let stage = Stage::new(4);
+    stage.live(&[]).await;
+    let checkpoint = |seq| {
+        let sum = crate::containment::Health { findings_total: 9, ..Default::default() };
+        Line { entry: Happened::Checkpoint { sum }, ..line(seq) }
+    };
+    // It stands for lines that are recorded.
+    *stage.truth.lock().unwrap() = Some(vec![checkpoint(3), line(4), line(5)]);
+    stage.live(&[&[5]]).await;
+    assert_eq!(stage.numbers(), [1, 2, 3, 4, 5]);
+    *stage.truth.lock().unwrap() = Some(vec![checkpoint(8), line(9)]);
+    stage.live(&[&[9]]).await;
+    assert_eq!(stage.numbers(), [1, 2, 3, 4, 5, 8, 9]);
+    let record = stage.records().swap_remove(5);
+    assert_eq!((&record["verb"], &record["outcome"]), (&"checkpoint".into(), &"incomplete".into()), "{record}");
+    assert!(record["reason"].as_str().unwrap().contains("9 findings"), "{record}");
+}

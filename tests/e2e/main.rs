@@ -21,6 +21,7 @@ mod health;
 mod held;
 mod identity;
 mod inside;
+mod journal;
 mod library;
 mod limits;
 mod list;

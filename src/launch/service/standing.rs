@@ -44,13 +44,11 @@ impl Failures {
 /// The launcher's part of the journal.
 pub struct Standing {
     journal: Journal,
-    /// The journal's size when this process last read it.
-    size: u64,
     health: Health,
     /// A quarantine that could not be written; it counts all the same, and is tried again.
     unwritten: Option<Quarantine>,
-    /// The last line the server was told.
-    told: u64,
+    /// Lines that were read and not told to the server.
+    untold: Vec<Line>,
     /// The view the server was told.
     shown: Option<HealthView>,
     cleanup_failures: u64,
@@ -62,25 +60,23 @@ pub struct Standing {
 impl Standing {
     /// What the journal of this directory says now; the server asks for the lines themselves.
     pub fn open(state_dir: &Path) -> Result<Self, SysError> {
-        let journal = Journal::new(state_dir);
-        let size = journal.size();
+        let mut journal = Journal::new(state_dir);
+        if let Err(error) = journal.shorten() {
+            complain(&error.to_string());
+        }
         let health = journal.health()?;
-        let told = health.seq;
-        let (unwritten, shown, failures) = (None, None, HashMap::new());
-        Ok(Self { journal, size, health, unwritten, told, shown, cleanup_failures: 0, in_a_row: 0, failures })
+        let (unwritten, untold, shown, failures) = (None, Vec::new(), None, HashMap::new());
+        Ok(Self { journal, health, unwritten, untold, shown, cleanup_failures: 0, in_a_row: 0, failures })
     }
 
     /// What the journal says, if it has changed since this process last read it. Asked before each start, so that a line counts from
     /// the moment it is written, by whomever; the auditor notices half a second later.
     pub fn unread(&mut self) -> Result<Option<Health>, SysError> {
-        // Before it is read: what is written meanwhile is read the next time.
-        let size = self.journal.size();
-        if size == self.size {
+        if !self.journal.has_changed() {
             return Ok(None);
         }
-        let health = self.journal.settled()?;
-        self.size = size;
-        Ok(Some(health))
+        self.untold.extend(self.journal.settled_news()?);
+        Ok(Some(self.journal.sum().clone()))
     }
 
     /// Takes over what was read. Says whether a quarantine was lifted.
@@ -133,22 +129,15 @@ impl Standing {
         }
     }
 
-    /// The lines that the server was not told yet. Those before, of an auditor that died with them, are read from the journal.
+    /// The lines that the server was not told yet: as they are in the journal, where those of an auditor that died are too.
     pub fn news(&mut self) -> Vec<Line> {
-        if self.health.seq <= self.told {
-            return Vec::new();
-        }
-        match self.journal.read() {
-            Ok(mut lines) => {
-                lines.retain(|line| line.seq > self.told);
-                self.told = self.health.seq.max(lines.last().map_or(0, |line| line.seq));
-                lines
-            }
-            Err(error) => {
-                complain(&error.to_string());
-                Vec::new()
+        if self.health.seq > self.journal.sum().seq {
+            match self.journal.news() {
+                Ok(lines) => self.untold.extend(lines),
+                Err(error) => complain(&error.to_string()),
             }
         }
+        std::mem::take(&mut self.untold)
     }
 
     /// A task was reported as ended. A user can have its own tasks die slowly: `most` ends of one owner in a row that could not be
@@ -260,7 +249,7 @@ mod tests {
         assert!(!standing.believe(Health::default()));
         assert!(standing.is_quarantined());
         standing.write();
-        let journal = Journal::new(dir.path());
+        let mut journal = Journal::new(dir.path());
         assert_eq!(journal.health().unwrap().quarantine.map(|it| (it.reason, it.by)).unwrap().1, "auditor");
         journal.append(Entry::Lifted { by: "admin".into(), reason: "looked".into() }).unwrap();
         assert!(standing.believe(journal.health().unwrap()));
