@@ -16,13 +16,17 @@ pub fn leave_real_time() -> Result<(), Errno> {
 
 /// Gives up a negative nice value.
 pub fn give_up_priority() -> Result<(), Errno> {
-    // SAFETY: touches no memory. The system call answers 20 - nice, so that it is never negative.
-    let answer = Errno::result(unsafe { libc::syscall(libc::SYS_getpriority, libc::PRIO_PROCESS, 0) })?;
-    if answer <= 20 {
+    if nice()? >= 0 {
         return Ok(());
     }
     // SAFETY: touches no memory.
     Errno::result(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 0) }).map(drop)
+}
+
+/// The nice value of this process.
+fn nice() -> Result<i64, Errno> {
+    // SAFETY: touches no memory. The system call answers 20 - nice, so that it is never negative.
+    Errno::result(unsafe { libc::syscall(libc::SYS_getpriority, libc::PRIO_PROCESS, 0) }).map(|answer| 20 - answer)
 }
 
 /// Runs before processes of the usual nice value: a reaper that has to wait its turn leaves zombies meanwhile. A host that
@@ -35,7 +39,13 @@ pub fn prefer() -> Result<(), Errno> {
     }
 }
 
-/// The same for the session that this process leads. Where the kernel shares time out among sessions (autogroup), a nice value
+/// The same, unless somebody has asked for less: what this process starts gives up a negative value, and would not have the
+/// positive one either.
+pub fn prefer_if_usual() -> Result<(), Errno> {
+    if nice()? > 0 { Ok(()) } else { prefer() }
+}
+
+/// As [`prefer`], for the session that this process leads. Where the kernel shares time out among sessions (autogroup), a nice value
 /// counts only beside others of the same session: without this, four shells that execute programs kept a process of nice -10
 /// waiting for up to two seconds. A host without it, or one that does not grant it, is as it was.
 pub fn prefer_session() {

@@ -143,6 +143,19 @@ fn the_auditor_runs_before_tasks_whether_or_not_time_is_shared_out_among_session
     assert_eq!(session, auditor.pid.to_string(), "a session of its own: nobody else is preferred");
 }
 
+/// Whoever forks most does not keep it from ending a task, and what it starts is not preferred for that.
+#[test]
+fn the_launcher_goes_before_tasks_and_hands_that_on_to_nobody() {
+    let nice =
+        |process: Process| process.read("stat").rsplit_once(") ").unwrap().1.split(' ').nth(16).unwrap().to_owned();
+    let server = server(1_960_008_000);
+    let task = server.task(&["--", "sleep", "1000"]);
+    let payload = Process { pid: server.status(&task)["process_id"].as_i64().unwrap() as i32 };
+    let init = Process { pid: payload.status("PPid").parse().unwrap() };
+    let found = [server.launcher(), init, server.half(), payload].map(nice);
+    assert_eq!(found, ["-10", "-10", "0", "0"], "launcher, sandbox-init, server process, payload");
+}
+
 #[test]
 fn a_tasks_group_names_its_server_and_its_owner() {
     let server = server(1_960_006_000);

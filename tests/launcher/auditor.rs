@@ -1,16 +1,17 @@
 //! The launcher and its auditor: who may start when, what a finding does to a task, and what becomes of a worker whose auditor
 //! does not stay.
 
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use taskman::StartError;
-use taskman::containment::{Answer, Journal, RUNBOOK};
+use taskman::containment::{Answer, Entry, IncidentId, Journal, Kind, Line, RUNBOOK};
 use taskman::task::id::TaskId;
 use taskman::task::outcome::Reason;
 use taskman::wire::{Event, Request};
 
-use crate::played::{HOLD, order};
+use crate::played::{FLOOD, HOLD, order};
 use crate::stage::{Case, Client, play_audited};
 
 pub fn cases() -> Vec<Case> {
@@ -22,6 +23,7 @@ pub fn cases() -> Vec<Case> {
         ("a_lost_auditors_open_questions_are_refused", a_lost_auditors_open_questions_are_refused),
         ("a_silent_auditor_is_replaced_and_meanwhile_no_task_starts", a_silent_auditor_is_replaced),
         ("an_auditor_that_is_lost_again_and_again_is_a_quarantine", a_flapping_auditor_is_a_quarantine),
+        ("an_auditor_that_floods_holds_up_nobody", an_auditor_that_floods_holds_up_nobody),
         ("unproven_ends_shut_their_owner_out_and_then_the_worker", unproven_ends_shut_out),
     ]
 }
@@ -210,6 +212,33 @@ fn a_flapping_auditor_is_a_quarantine() {
         },
     );
     assert_eq!(played.code, 0);
+}
+
+fn an_auditor_that_floods_holds_up_nobody() {
+    // Whoever read it once for each message would not come to an end.
+    let journal = |directory: &Path| {
+        let (id, kind, owner) = (IncidentId::new(1), Kind::ZombieDetected, Some("alice".to_owned()));
+        let entry = Entry::Finding { id, kind, task: None, owner };
+        let line = |seq| serde_json::to_string(&Line { seq, at: 1, entry: entry.clone() }).unwrap() + "\n";
+        std::fs::write(directory.join("containment.jsonl"), (1..=20_000).map(line).collect::<String>()).unwrap();
+        std::fs::write(directory.join(FLOOD), "").unwrap();
+    };
+    let played = play_audited(journal, |client| {
+        client.health(|health| health.can_accept);
+        let (stopped, _) = client.start_sleeper("true");
+        client.order(1, "flood");
+        client.health(|health| health.findings > 21_000);
+        let timed = client.start(&["sleep", "600"], |request| request.limits.timeout = Duration::from_millis(300));
+        assert_eq!(client.ended(timed).outcome.reason, Reason::WallTime);
+        assert_eq!(client.signal(2, stopped, libc::SIGCONT), None);
+        client.send(&Request::Stop { task: stopped, grace_ms: 0 });
+        assert_eq!(client.ended(stopped).outcome.reason, Reason::Stopped);
+        std::fs::remove_file(client.directory.join(FLOOD)).unwrap();
+        assert_eq!(client.answer(1), "done: flood");
+        client.leave();
+    });
+    assert_eq!(played.code, 0);
+    played.assert_all_dead();
 }
 
 /// A group that something is in cannot be removed.

@@ -3,7 +3,7 @@
 
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, poll};
@@ -12,10 +12,13 @@ use nix::unistd::Pid;
 use taskman::containment::{Answer, FromAuditor, Health, IncidentId, Journal, Kind, Query, Scan, Summary, ToAuditor};
 use taskman::sys::spawn::given_socket;
 use taskman::task::id::TaskId;
-use taskman::wire;
+use taskman::wire::{self, PacketError};
 
 /// While a file of this name is in the state directory, a first look is not done.
 pub const HOLD: &str = "hold";
+
+/// While a file of this name is in the state directory, one that was told to flood goes on.
+pub const FLOOD: &str = "flood";
 
 /// Orders, as the reason of a quarantine that is asked for.
 pub fn order(order: &str) -> Query {
@@ -68,6 +71,7 @@ pub fn play() -> std::process::ExitCode {
                         let killed = kill(Pid::from_raw(pid.parse().unwrap()), Signal::SIGKILL);
                         assert!(matches!(killed, Ok(()) | Err(Errno::ESRCH)), "{killed:?}");
                     }
+                    ["flood"] => flood(&socket),
                     ["now"] => {}
                     _ => panic!("{reason}"),
                 }
@@ -89,6 +93,20 @@ fn first_look(state_dir: &Path) -> FromAuditor {
     }
     let health: Health = Journal::new(state_dir).health().unwrap();
     FromAuditor::Ready { without_events: None, health }
+}
+
+/// Says again and again that there is another finding; not for ever, where nobody takes the file away.
+fn flood(socket: &impl AsFd) {
+    let until = Instant::now() + Duration::from_secs(60);
+    let mut health = Journal::new(Path::new(".")).health().unwrap();
+    while Path::new(FLOOD).exists() && Instant::now() < until {
+        health.seq += 1;
+        health.findings += 1;
+        let message = FromAuditor::Health { lines: Vec::new(), health: health.clone() };
+        while let Err(PacketError::WouldBlock) = wire::send(socket.as_fd(), &message, &[]) {
+            poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)], 100u8).unwrap();
+        }
+    }
 }
 
 fn found(task: TaskId) -> FromAuditor {

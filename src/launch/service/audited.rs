@@ -12,8 +12,10 @@ use crate::launch::Launcher;
 use crate::task::id::TaskId;
 use crate::wire::{Event, MAX_MESSAGE};
 
-/// What is taken from the auditor in one turn; it never has that much to say.
-const BATCH: usize = 1024;
+/// What is taken from the auditor in one turn: others wait meanwhile. It seldom has as much to say.
+const BATCH: usize = 64;
+/// Turns for the last words of one that has ended: more than its socket holds.
+const LAST_WORDS: usize = 64;
 /// Durations of scans kept for a server that does not read.
 const SCANS: usize = 1024;
 /// Lines of the journal in one message.
@@ -36,15 +38,25 @@ pub fn setup(launcher: &Launcher, config: &Config) -> Result<Setup, SysError> {
 }
 
 impl Service<'_> {
-    /// Takes what the auditor has said.
-    pub(super) fn hear_auditor(&mut self) {
-        for _ in 0..BATCH {
+    /// Takes what the auditor has said, and tells the server once what has come of it. Says whether there may be more, which is taken
+    /// in the next turn: the poller reports it again.
+    pub(super) fn hear_auditor(&mut self) -> bool {
+        for heard in 0..BATCH {
             match self.auditor.hear() {
-                None => return,
+                None if heard == 0 => return false,
+                None => {
+                    self.tell_standing();
+                    return false;
+                }
                 Some(Ok(message)) => self.heed(message),
-                Some(Err(why)) => return self.auditor_is_lost(&why),
+                Some(Err(why)) => {
+                    self.auditor_is_lost(&why);
+                    return false;
+                }
             }
         }
+        self.tell_standing();
+        true
     }
 
     fn heed(&mut self, message: FromAuditor) {
@@ -53,10 +65,11 @@ impl Service<'_> {
             FromAuditor::Beat { scan } => {
                 self.standing.write();
                 self.tell_scan(scan);
-                self.tell_standing();
             }
             FromAuditor::Found { task, summary } => self.found(task, &summary),
             FromAuditor::Answer { seq, answer } => {
+                // Who has the answer may ask what has come of it.
+                self.tell_standing();
                 if let Some(seq) = self.questions.take(seq) {
                     self.answer(seq, answer);
                 }
@@ -68,13 +81,15 @@ impl Service<'_> {
         if self.standing.believe(health) {
             self.auditor.forgive();
         }
-        self.tell_standing();
     }
 
     /// Why no task may start just now, if so: by the journal as it is now, which root may have written to on this host.
     pub(super) fn refusal(&mut self) -> Option<String> {
         match self.standing.unread() {
-            Ok(Some(health)) => self.believe(health),
+            Ok(Some(health)) => {
+                self.believe(health);
+                self.tell_standing();
+            }
             Ok(None) => {}
             Err(error) => return Some(format!("nobody knows whether this worker may take tasks: {error}")),
         }
@@ -111,8 +126,11 @@ impl Service<'_> {
         }
     }
 
-    /// One that watches, or one that was given up, has ended. Its last words were heard at the beginning of the turn.
+    /// One that watches, or one that was given up, has ended. Its last words are heard.
     pub(super) fn auditor_ended(&mut self) {
+        if self.auditor.has_ended() {
+            let _ = (0..LAST_WORDS).all(|_| self.hear_auditor());
+        }
         if self.auditor.has_ended() {
             self.auditor_is_lost("it has ended");
         }

@@ -47,7 +47,7 @@ use crate::containment::Scan;
 use crate::error::{Context, SysError};
 use crate::log::{self, Level};
 use crate::sys::pidfd::PidFd;
-use crate::sys::{fd, signal};
+use crate::sys::{fd, scheduling, signal};
 use crate::task::id::TaskId;
 use crate::wire::{Event, PacketError, Sender, StartRequest};
 use auditor::Auditor;
@@ -160,6 +160,8 @@ impl<'a> Service<'a> {
         manager: Option<Manager>,
     ) -> Result<Self, SysError> {
         block_signals()?;
+        // Whoever forks most must not keep it from ending a task. What it starts decides for itself: a sandbox gives it up.
+        scheduling::prefer_if_usual().on("setpriority", "launcher")?;
         signal::keep_ended_children().on("signal", "SIGCHLD")?;
         let signs = Signs::new(Line::open(manager)?);
         let signals =
