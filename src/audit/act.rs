@@ -25,7 +25,11 @@ const ROUNDS: usize = 3;
 
 impl Auditor {
     /// Acts on a process that was found at fault twice.
-    pub(super) fn act(&mut self, process: Process, fault: Fault, source: &Source) {
+    pub(super) fn act(&mut self, process: Process, mut fault: Fault, source: &Source) {
+        // What is not proven to be ours is only told.
+        if !fault.proven && !self.may_tell(&mut fault) {
+            return;
+        }
         let mut incident = report::incident(&process.facts, &fault, source);
         self.tell(&incident, &fault);
         let mut actions = Vec::new();
@@ -54,7 +58,10 @@ impl Auditor {
     }
 
     /// Writes down a process that was outside, and is not any more.
-    pub(super) fn record_gone(&mut self, facts: Facts, fault: Fault, source: &Source) {
+    pub(super) fn record_gone(&mut self, facts: Facts, mut fault: Fault, source: &Source) {
+        if !self.may_tell(&mut fault) {
+            return;
+        }
         let mut incident = report::incident(&facts, &fault, source);
         self.tell(&incident, &fault);
         let mut actions = Vec::new();
@@ -69,9 +76,10 @@ impl Auditor {
     }
 
     /// Writes down a process that was killed and dies slowly: there is nothing more to do about it.
-    pub(super) fn record_dying(&mut self, facts: &Facts, fault: &Fault) {
-        let incident = report::incident(facts, fault, &Source::Scan);
-        self.record(incident, fault);
+    pub(super) fn record_dying(&mut self, facts: &Facts, mut fault: Fault) {
+        if self.may_tell(&mut fault) {
+            self.record(report::incident(facts, &fault, &Source::Scan), &fault);
+        }
     }
 
     /// Writes down what is left of an ended task and is not a process.
@@ -135,6 +143,7 @@ impl Auditor {
         self.found.push(Summary::from(&incident));
         let id: IncidentId = incident.id.clone();
         let saved = self.incidents.save(&incident).err();
+        self.note_file();
         let (kind, task, owner) = (incident.kind, incident.task, incident.owner.clone());
         let written = self.journal.append(Entry::Finding { id: id.clone(), kind, task, owner }).err();
         if fault.grave {

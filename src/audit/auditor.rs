@@ -7,6 +7,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use super::bounds::{Files, Rations};
 use super::facts::{self, Facts};
 use super::judge::{self, Fault, Verdict, World};
 use super::process::Process;
@@ -103,6 +104,9 @@ pub struct Auditor {
     pub(super) reported_things: BTreeSet<(LeftoverKind, String)>,
     /// Dead processes that wait to be reaped, and since when.
     pub(super) zombies: HashMap<(i32, u64), Instant>,
+    /// What is written down of findings that quarantine nobody, and which files are kept.
+    pub(super) rations: Rations,
+    pub(super) files: Files,
     pub(super) done: Scan,
     next_beat: Instant,
     /// Findings since somebody asked for an audit.
@@ -137,6 +141,8 @@ impl Auditor {
             suspects: Vec::new(),
             reported: HashMap::new(),
             zombies: HashMap::new(),
+            rations: Rations::default(),
+            files: Files::default(),
             done: Scan::default(),
             next_beat: Instant::now(),
             found: Vec::new(),
@@ -283,7 +289,12 @@ impl Auditor {
     /// Forgets those that are gone, but for one that is still to be re-checked: that would report it anew.
     pub(super) fn forget_reported(&mut self) {
         let suspected: HashSet<(i32, u64)> = self.suspects.iter().map(Suspect::name).collect();
-        self.reported.retain(|name, _| Facts::is_there(name.0, name.1) || suspected.contains(name));
+        for name in self.reported.keys().copied().collect::<Vec<_>>() {
+            self.beat();
+            if !Facts::is_there(name.0, name.1) && !suspected.contains(&name) {
+                self.reported.remove(&name);
+            }
+        }
     }
 
     fn is_suspected(&self, facts: &Facts) -> bool {
@@ -332,6 +343,7 @@ impl Auditor {
         } else if self.untold {
             self.tell_health(Vec::new());
         }
+        self.tidy();
     }
 
     /// When the next beat is due.

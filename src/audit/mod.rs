@@ -10,6 +10,7 @@
 
 mod act;
 mod auditor;
+mod bounds;
 pub mod clean;
 pub mod desk;
 mod errand;

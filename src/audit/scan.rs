@@ -1,6 +1,6 @@
 //! A full look at the host: every group of ours, every process, and what ended tasks may have left.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -15,11 +15,14 @@ use crate::containment::{Audited, Cause, Kind, Leftover, LeftoverKind};
 use crate::mutation::{Defence, off};
 use crate::place::GroupName;
 use crate::sys::file;
+use crate::task::id::TaskId;
 
 /// Between two looks at what an ended task has left in its group: the launcher had its own time before it said so.
 const ENDED: Duration = Duration::from_secs(1);
 /// Things of one look that are written down each by itself; of a flood, the rest is one finding.
 const EACH: usize = 64;
+/// Dead processes that a finding names beside the first.
+const NAMED: usize = 7;
 
 impl Auditor {
     /// Looks at everything once. What looks wrong is a suspect; [`Auditor::recheck`] follows.
@@ -125,47 +128,66 @@ impl Auditor {
     }
 
     /// A dead process of a task is its parent's to reap. A payload may leave its own; sandbox-init and the launcher may not.
-    fn look_at_zombies(&mut self, seen: &[Facts]) {
+    pub(super) fn look_at_zombies(&mut self, seen: &[Facts]) {
         let bound = Duration::from_millis(self.setup.zombie_ms);
-        let dead: Vec<&Facts> = seen.iter().filter(|facts| facts.is_dead() && self.is_left_to_us(facts)).collect();
-        self.zombies.retain(|name, _| dead.iter().any(|facts| (facts.pid, facts.start_time) == *name));
         let now = Instant::now();
-        let mut overdue = Vec::new();
-        for facts in dead {
+        let (mut waiting, mut overdue) = (HashMap::new(), Vec::new());
+        // A client can leave a hundred thousand of them.
+        for facts in seen.iter().filter(|facts| facts.is_dead()) {
+            self.beat();
+            if !self.is_left_to_us(facts) {
+                continue;
+            }
             let name = (facts.pid, facts.start_time);
-            let since = *self.zombies.entry(name).or_insert(now);
+            let since = self.zombies.get(&name).copied().unwrap_or(now);
+            waiting.insert(name, since);
             if now.duration_since(since) >= bound && !self.reported.contains_key(&name) {
                 overdue.push(facts.clone());
             }
         }
+        self.zombies = waiting;
+        // By owner, and whether the launcher left them: of a thousand tasks, one finding.
+        let mut told: BTreeMap<(bool, Option<String>), Vec<(Option<TaskId>, Facts)>> = BTreeMap::new();
         for facts in overdue {
+            self.beat();
             self.reported.insert((facts.pid, facts.start_time), true);
             let group = self.group_of(&facts);
             let task = group.as_ref().and_then(|name| self.tasks.of_group_mut(name));
             // A payload can keep its sandbox's first process from running: all that it spoils is its own share of processes.
             // It is told of once, and takes no worker from others.
             let is_launchers = Some(facts.ppid) == self.setup.launcher;
-            let told = task.as_ref().is_some_and(|task| task.zombies_told);
-            if told && !is_launchers {
+            if !is_launchers && task.as_ref().is_some_and(|task| task.zombies_told) {
                 continue;
             }
             let (id, owner) = task.map_or((None, None), |task| {
                 task.zombies_told |= !is_launchers;
                 (Some(task.group.task), task.owner.clone())
             });
+            told.entry((is_launchers, owner)).or_default().push((id, facts));
+        }
+        for ((grave, owner), dead) in told {
+            let (task, first) = dead[0].clone();
+            let mut faults = vec![format!("dead for more than {bound:?}, and process {} does not reap it", first.ppid)];
+            let task_of =
+                |id: &Option<TaskId>| id.map_or_else(|| "no known task".to_owned(), |id| format!("task {id}"));
+            let named = dead.iter().skip(1).take(NAMED);
+            faults.extend(named.map(|(id, facts)| format!("the same of process {} of {}", facts.pid, task_of(id))));
+            if dead.len() > NAMED + 1 {
+                faults.push(format!("and of {} more", dead.len() - NAMED - 1));
+            }
             let fault = Fault {
                 kind: Kind::ZombieDetected,
-                task: id,
+                task,
                 owner,
                 group: None,
                 uid: None,
-                faults: vec![format!("dead for more than {bound:?}, and process {} does not reap it", facts.ppid)],
+                faults,
                 cause: Cause::SupervisorCrash,
                 why: "its parent should have reaped it".to_owned(),
                 proven: true,
-                grave: is_launchers,
+                grave,
             };
-            self.record_gone(facts, fault, &Source::Scan);
+            self.record_gone(first, fault, &Source::Scan);
             self.beat();
         }
     }
@@ -204,7 +226,7 @@ impl Auditor {
             };
             self.beat();
             if dies {
-                self.record_dying(facts, &fault);
+                self.record_dying(facts, fault);
             } else if let Some(process) =
                 Process::look(facts.pid).filter(|now| now.facts.start_time == facts.start_time)
             {

@@ -58,6 +58,27 @@ impl Incidents {
 
     /// The newest ones, newest first. A damaged file is left out; its line in the journal is not.
     pub fn newest(&self, most: usize) -> Result<Vec<Incident>, SysError> {
+        Ok(self.ids()?.iter().filter_map(|id| self.get(id).ok()).take(most).collect())
+    }
+
+    /// All but the newest, newest first.
+    pub fn beyond(&self, most: usize) -> Result<Vec<IncidentId>, SysError> {
+        Ok(self.ids()?.into_iter().skip(most).collect())
+    }
+
+    /// Removes one, if it is there.
+    pub fn remove(&self, id: &IncidentId) -> Result<(), SysError> {
+        let path = self.path(id);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(error).on("unlink", path.display().to_string())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// By their names, newest first.
+    fn ids(&self) -> Result<Vec<IncidentId>, SysError> {
         let entries = match fs::read_dir(&self.directory) {
             Ok(entries) => entries,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -66,7 +87,7 @@ impl Incidents {
         let name = |entry: fs::DirEntry| entry.file_name().to_str()?.strip_suffix(".json")?.parse::<IncidentId>().ok();
         let mut ids: Vec<IncidentId> = entries.filter_map(|entry| name(entry.ok()?)).collect();
         ids.sort_unstable_by(|a, b| b.cmp(a));
-        Ok(ids.iter().filter_map(|id| self.get(id).ok()).take(most).collect())
+        Ok(ids)
     }
 
     fn path(&self, id: &IncidentId) -> PathBuf {
