@@ -4,7 +4,7 @@
 //! start and each finding. A journal that is another file by now, has become shorter, or has another text just before the place
 //! is read from its beginning.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, MetadataExt};
 
@@ -15,8 +15,13 @@ use crate::task::record::now;
 /// So much of the text before a place must be as it was.
 const SAME: usize = 256;
 
-/// What tells that nobody has written: file system, file, and length. Nothing of a file that is not there.
+/// What tells that nobody has written: file system, file, and length. Nothing of a file that is not there or is empty.
 pub type Stamp = (u64, u64, u64);
+
+/// Of this file.
+pub fn stamp(meta: &Metadata) -> Stamp {
+    if meta.len() == 0 { Stamp::default() } else { (meta.dev(), meta.ino(), meta.len()) }
+}
 
 /// A place between two lines.
 #[derive(Debug, Clone, Default)]
@@ -43,6 +48,11 @@ impl Place {
         self.stamp
     }
 
+    /// Whether the last line had no end.
+    pub fn is_torn(&self) -> bool {
+        self.stamp.2 != self.offset
+    }
+
     /// Reads from here to the end. Gives the lines that are new.
     pub fn read_on(&mut self, file: &File) -> io::Result<Vec<Line>> {
         let known = self.total.seq;
@@ -66,8 +76,8 @@ impl Place {
             self.total.add(&line);
             lines.push(line);
         }
-        let meta = file.metadata()?;
-        self.stamp = (meta.dev(), meta.ino(), self.offset + (text.len() - whole) as u64);
+        let (meta, length) = (file.metadata()?, self.offset + (text.len() - whole) as u64);
+        self.stamp = if length == 0 { Stamp::default() } else { (meta.dev(), meta.ino(), length) };
         lines.retain(|line| line.seq > known);
         Ok(lines)
     }
