@@ -101,11 +101,14 @@ static IOCTL: Condition = Condition::new(
     &[&[int(1, u64::MAX, &[libc::FIONBIO, libc::FIOCLEX, libc::FIONCLEX, libc::FIONREAD, libc::TCGETS])]],
 );
 
-/// Names of threads and of memory, and what it checks of itself at last. It may not take back its death with the launcher.
-static PRCTL: Condition =
-    Condition::new("PR_SET_NAME, PR_SET_VMA, PR_GET_SECUREBITS", &[&[int(0, u64::MAX, &PRCTL_OPTIONS)]])
-        .or(libc::EINVAL);
-const PRCTL_OPTIONS: [u64; 3] = [libc::PR_SET_NAME as u64, libc::PR_SET_VMA as u64, libc::PR_GET_SECUREBITS as u64];
+/// Names of threads and of memory, and questions about itself. It may not take back its death with the launcher.
+static PRCTL: Condition = Condition::new(
+    "PR_GET_DUMPABLE, PR_SET_NAME, PR_GET_SECUREBITS, PR_SET_VMA",
+    &[&[int(0, u64::MAX, &PRCTL_OPTIONS)]],
+)
+.or(libc::EINVAL);
+const PRCTL_OPTIONS: [u64; 4] =
+    [libc::PR_GET_DUMPABLE as u64, libc::PR_SET_NAME as u64, libc::PR_GET_SECUREBITS as u64, libc::PR_SET_VMA as u64];
 
 /// Left out with intent: SO_LINGER. Handed to the launcher, such a socket would make it wait in the close.
 static SETSOCKOPT: Condition = Condition::new(
