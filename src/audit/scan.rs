@@ -147,7 +147,7 @@ impl Auditor {
         }
         self.zombies = waiting;
         // By owner, and whether the launcher left them: of a thousand tasks, one finding.
-        let mut told: BTreeMap<(bool, Option<String>), Vec<(Option<TaskId>, Facts)>> = BTreeMap::new();
+        let mut told = BTreeMap::<_, Vec<_>>::new();
         for facts in overdue {
             self.beat();
             self.reported.insert((facts.pid, facts.start_time), true);
