@@ -118,22 +118,49 @@ pub fn instance_of(state_dir: &Path) -> Result<String, SysError> {
         )),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let name = format!("srv-{:08x}", TaskId::random().entropy() as u32);
-            // Whole or not there, and root's alone: by this name processes are known as ours, and killed.
-            let fresh = path.with_extension("new");
-            let shown = fresh.display().to_string();
-            let mut options = std::fs::OpenOptions::new();
-            options.write(true).create(true).truncate(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
-            let mut file = options.open(&fresh).on("open", &*shown)?;
-            file.write_all(format!("{name}\n").as_bytes()).and_then(|()| file.sync_all()).on("write", &*shown)?;
-            std::fs::rename(&fresh, &path).on("rename", shown)?;
+            write_whole(&path, &name)?;
             Ok(name)
         }
         Err(error) => Err(error).on("read", shown),
     }
 }
 
+/// The uids of the server that used this state directory last, for commands that are not told its configuration: what has one of them
+/// is ours. None of a server from before they were written down.
+pub fn uid_range_of(state_dir: &Path) -> Result<Option<UidRange>, SysError> {
+    let path = uid_range_file(state_dir);
+    let shown = path.display().to_string();
+    match std::fs::read_to_string(&path) {
+        Ok(text) => text.trim().parse().map(Some).map_err(|error: SpecError| {
+            SysError::new("read", shown, Errno::EINVAL).hint(format!("{error}; a start of the server writes it anew"))
+        }),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).on("read", shown),
+    }
+}
+
+/// Writes down the uids of the server of this state directory.
+pub fn set_uid_range(state_dir: &Path, range: UidRange) -> Result<(), SysError> {
+    write_whole(&uid_range_file(state_dir), &format!("{}:{}", range.first, range.count))
+}
+
+/// Whole or not there, and root's alone: by what it says processes are known as ours, and killed.
+fn write_whole(path: &Path, line: &str) -> Result<(), SysError> {
+    let fresh = path.with_extension("new");
+    let shown = fresh.display().to_string();
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+    let mut file = options.open(&fresh).on("open", &*shown)?;
+    file.write_all(format!("{line}\n").as_bytes()).and_then(|()| file.sync_all()).on("write", &*shown)?;
+    std::fs::rename(&fresh, path).on("rename", shown)
+}
+
 fn instance_file(state_dir: &Path) -> PathBuf {
     state_dir.join("instance")
+}
+
+fn uid_range_file(state_dir: &Path) -> PathBuf {
+    state_dir.join("uid_range")
 }
 
 #[cfg(test)]
@@ -176,5 +203,17 @@ mod tests {
         assert_eq!(mode & 0o777, 0o600, "whoever can write it decides what is killed");
         std::fs::write(dir.path().join("instance"), "../x\n").unwrap();
         assert!(instance_of(dir.path()).is_err());
+    }
+
+    #[test]
+    fn a_state_directory_knows_the_uids_of_its_server() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(uid_range_of(dir.path()).unwrap(), None);
+        for first in [70_000, 80_000] {
+            set_uid_range(dir.path(), UidRange { first, count: 10 }).unwrap();
+            assert_eq!(uid_range_of(dir.path()).unwrap(), Some(UidRange { first, count: 10 }));
+        }
+        std::fs::write(dir.path().join("uid_range"), "0:10\n").unwrap();
+        assert!(uid_range_of(dir.path()).is_err());
     }
 }

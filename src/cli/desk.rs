@@ -35,7 +35,7 @@ pub struct Place {
     /// Look at this state directory itself, as root on its host; no server needs to run
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
-    /// With --state-dir: the configuration that the server runs with
+    /// With --state-dir: the configuration that the server runs with; otherwise the uids that it had last are looked at
     #[arg(long, value_name = "FILE", requires = "state_dir")]
     config: Option<PathBuf>,
     /// Text for people, or JSON with stable keys
@@ -63,11 +63,13 @@ impl Place {
         let overrides = Overrides { state_dir: Some(directory.clone()), dev: true, ..Default::default() };
         let config =
             Config::load(self.config.as_deref(), &overrides).map_err(|error| Failure::Refused(error.to_string()))?;
+        // Another range would find nothing, and so lift a quarantine that should stay.
+        let last = if self.config.is_none() { place::uid_range_of(&directory)? } else { None };
         let millis = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         Ok(Setup {
             instance: place::instance_of(&directory)?,
             state_dir: directory,
-            uid_range: config.uid_range,
+            uid_range: last.unwrap_or(config.uid_range),
             launcher: None,
             events: config.audit.events,
             scan_ms: millis(config.audit.scan),

@@ -67,6 +67,7 @@ fn run(args: &Args, manager: Option<Manager>) -> Result<u8, Box<dyn Error>> {
         log::line(Level::Warning, "taskman-server", &less);
     }
     let state = State::open(&config.state_dir, config.server_uid)?;
+    place::set_uid_range(&config.state_dir, config.uid_range)?;
     if args.dev {
         make_certificates(&config)?;
     }

@@ -11,13 +11,12 @@ impl Server {
         Self::configured(&format!("uid_range = \"{first}:1000\"\n"))
     }
 
-    /// `taskman words…` as root on the worker. The environment names a user and a server all the same: --state-dir wins.
+    /// `taskman words…` as root on the worker, who need not know the server's configuration. The environment names a user and a server
+    /// all the same: --state-dir wins.
     #[track_caller]
     pub fn here(&self, words: &[&str]) -> Ended {
         let state = self.state();
-        let config = self.options.iter().skip_while(|word| *word != "--config").nth(1).expect("a configuration");
-        let place = ["--state-dir", state.to_str().unwrap(), "--config", config];
-        self.taskman("nobody", &[words, &place].concat())
+        self.taskman("nobody", &[words, &["--state-dir", state.to_str().unwrap()]].concat())
     }
 
     /// The journal's lines in the audit log: number, verb, who, outcome and reason.
