@@ -43,7 +43,7 @@ enum Verb {
         #[command(flatten)]
         place: Place,
         /// How long it is valid
-        #[arg(long, value_name = "TIME", default_value = "30d", value_parser = units::duration)]
+        #[arg(long, value_name = "TIME", default_value = "30d", value_parser = units::duration, allow_hyphen_values = true)]
         ttl: Duration,
         /// Say how to make this user an administrator (the server's configuration names them, not the certificate)
         #[arg(long)]

@@ -42,7 +42,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME=VALUE")]
     label: Vec<String>,
     /// At most this many
-    #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u32).range(1..), allow_negative_numbers = true)]
     limit: u32,
     #[command(flatten)]
     connection: Connection,

@@ -26,8 +26,8 @@ pub struct Args {
     /// The task: its id (UUID), or the beginning of it
     #[arg(value_name = "task-id")]
     task: TaskName,
-    /// A name (SIGUSR1, USR1) or a number
-    #[arg(value_name = "signal")]
+    /// A name (SIGUSR1, USR1) or a number, also with the dash of kill(1): -9
+    #[arg(value_name = "signal", allow_negative_numbers = true, value_parser = |text: &str| Ok::<_, String>(text.trim_start_matches('-').to_owned()))]
     signal: String,
     #[command(flatten)]
     connection: Connection,

@@ -34,7 +34,7 @@ pub struct Args {
     #[arg(value_name = "task-id")]
     task: TaskName,
     /// Begin at this byte
-    #[arg(long, value_name = "N", conflicts_with = "tail")]
+    #[arg(long, value_name = "N", conflicts_with = "tail", allow_negative_numbers = true)]
     offset: Option<u64>,
     /// Begin this many bytes before the end
     #[arg(long, value_name = "SIZE", value_parser = tail)]

@@ -13,8 +13,11 @@ fn a_signal_reaches_the_main_process_by_name_and_number() {
     assert_eq!(output.line(), "one");
     server.text("client001", &["signal", &task, "USR1"]);
     assert_eq!(output.line(), "one");
-    server.text("client001", &["signal", &task, "12"]);
-    assert_eq!(output.end().text(), "ready\none\none\ntwo\n");
+    // As kill(1) has it.
+    server.text("client001", &["signal", &task, "-10"]);
+    assert_eq!(output.line(), "one");
+    server.text("client001", &["signal", "--user-id", "client001", &task, "12"]);
+    assert_eq!(output.end().text(), "ready\none\none\none\ntwo\n");
     let outcome = server.ended(&task)["outcome"].clone();
     assert_eq!((&outcome["exit_code"], &outcome["reason"]), (&4.into(), &"exit".into()));
 }

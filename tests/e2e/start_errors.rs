@@ -27,12 +27,15 @@ fn a_command_that_is_nowhere_is_127() {
 
 #[test]
 fn a_misunderstood_line_says_what_was_meant() {
-    let lines: [(&[&str], &[&str]); 6] = [
+    let lines: [(&[&str], &[&str]); 9] = [
         (&["run", "echo", "hi"], &["'echo'", "tip: ", "come after --, as in: -- echo …"]),
         (&["stop", "--user-id", "u", "a7da14c7", "b"], &["unexpected argument 'b' found\n\nUsage: "]), // no tip: no command is meant
         (&["strat"], &["'strat'", "'start'"]),
         (&["run", "--timeout", "-1s", "--", "true"], &["'-1s'", "'--timeout <TIME>'"]),
         (&["start", "--user-id", "u", "--memory", "-5M", "--", "true"], &["'-5M'", "'--memory <SIZE>'"]),
+        (&["list", "--user-id", "u", "--limit", "-1"], &["'-1'", "'--limit <N>'"]),
+        (&["stream", "--user-id", "u", "a7da14c7", "--offset", "-1"], &["'-1'", "'--offset <N>'"]),
+        (&["certs", "issue", "u", "--ttl", "-1d"], &["'-1d'", "'--ttl <TIME>'"]),
         (&["run"], &["<COMMAND>...", "Usage: taskman run [OPTIONS] -- <COMMAND> [ARGS]..."]),
     ];
     for (words, parts) in lines {
