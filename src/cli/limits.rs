@@ -22,7 +22,7 @@ pub struct LimitFlags {
     /// Processor time of all processes together
     #[arg(long, value_name = "TIME", value_parser = units::duration, help_heading = "Limits", allow_hyphen_values = true)]
     cpu_time: Option<Duration>,
-    /// Time from start to end
+    /// Time from start to end; then everything is killed, without a SIGTERM before
     #[arg(long, value_name = "TIME", value_parser = units::duration, help_heading = "Limits", allow_hyphen_values = true)]
     timeout: Option<Duration>,
     /// Processes and threads at once

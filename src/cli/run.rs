@@ -69,7 +69,8 @@ pub struct Args {
     /// Write the report, with the exact outcome and the proof, to this file as JSON
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// table: a line about the end when it was not a plain exit; json: the report as one line, both on stderr
+    /// table: a line about the end, if stderr is a terminal or a limit or containment ended it; json: the report as one line; both on
+    /// stderr
     #[arg(long, value_enum, default_value_t)]
     output: OutputFormat,
     /// Say nothing about the end
