@@ -139,8 +139,11 @@ pub fn uid_range_of(state_dir: &Path) -> Result<Option<UidRange>, SysError> {
     }
 }
 
-/// Writes down the uids of the server of this state directory.
+/// Writes down the uids of the server of this state directory, if they are others than before: its disk may be full.
 pub fn set_uid_range(state_dir: &Path, range: UidRange) -> Result<(), SysError> {
+    if uid_range_of(state_dir).is_ok_and(|last| last == Some(range)) {
+        return Ok(());
+    }
     write_whole(&uid_range_file(state_dir), &format!("{}:{}", range.first, range.count))
 }
 

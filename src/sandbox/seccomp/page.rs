@@ -38,7 +38,8 @@ const TAIL: &str = "
 | man-db 2.11 | works: it goes on without its filter |
 | tor 0.4.9 | works with `Sandbox 0`, its default; with `Sandbox 1` it says that it failed to load and ends. In the profile `filters` it starts |
 | strace 6.1 `--seccomp-bpf` | fails as strace without it does: there is no ptrace |
-| sshd, Chromium | not tried: sshd needs root; Chromium needs namespaces too, so `--no-sandbox` |
+| sshd 9.2 | works as the task's uid, on a port above 1023: it goes on without its filter |
+| Chromium | not tried: it needs namespaces too, so `--no-sandbox` |
 ";
 
 /// `docs/seccomp.md`.
