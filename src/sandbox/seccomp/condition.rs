@@ -145,7 +145,7 @@ pub static INOTIFY: Condition = Condition::new(
     &[&[int(2, (libc::IN_ACCESS | libc::IN_OPEN | libc::IN_CLOSE_NOWRITE) as u64, &[0])]],
 );
 
-/// A notification pipe (O_NOTIFICATION_PIPE, which is O_EXCL) takes events of the kernel's own; programs are told as by kernels
+/// A notification pipe (O_NOTIFICATION_PIPE, which is O_EXCL) takes events of the kernel's own; programs get the answer of kernels
 /// before Linux 5.8.
 pub static PIPE: Condition =
     Condition::new("flags without O_NOTIFICATION_PIPE", &[&[int(1, libc::O_EXCL as u64, &[0])]]).or(libc::EINVAL);
