@@ -55,11 +55,15 @@ pub struct Bench {
     notes: Mutex<Vec<String>>,
 }
 
+/// Where cases have their work directories. Not in the tree: a control arm's probe has a uid of its own, and a tree in root's home
+/// lets none but root pass. Not in a temporary directory: the ledger and the auditor search these for what tasks left.
+const WORK: &str = "/var/cache/taskman-adversarial";
+
 impl Bench {
     /// Enters the private control groups and makes the work directory.
     pub fn open() -> Result<Self, String> {
         let pid = std::process::id();
-        let work = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("adversarial-{pid}"));
+        let work = Path::new(WORK).join(pid.to_string());
         let probes = work.join("probe");
         // A case that was interrupted, under the same pid, has left its own.
         let _ = fs::remove_dir_all(&work);
@@ -83,6 +87,8 @@ impl Bench {
         if let Err(e) = fs::remove_dir_all(&self.work) {
             left.push(format!("remove {}: {e}", self.work.display()));
         }
+        // Refused while another case has its own there.
+        let _ = fs::remove_dir(WORK);
         left
     }
 
