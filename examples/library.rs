@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         Stream::Stderr => err.extend_from_slice(bytes),
     })?;
     print!("out: {}err: {}", String::from_utf8_lossy(&out), String::from_utf8_lossy(&err));
-    println!("exit code {:?}, containment proven: {}", report.outcome.exit_code, report.containment.is_proven());
+    println!("exit code {:?}, containment proven: {}", report.outcome.status.code(), report.containment.is_proven());
 
     // Limits are on by default; a task may be given smaller or larger ones.
     let limits = Limits { memory_bytes: 64 << 20, timeout: Duration::from_secs(5), ..Limits::default() };
@@ -30,13 +30,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("running: {}", task.status()? == Status::Running);
     task.signal(nix::libc::SIGUSR1)?;
     let outcome = task.wait(|_, _| {})?.outcome;
-    println!("ended by {:?}, reason {:?}", outcome.signal, outcome.reason);
+    println!("ended by {:?}, reason {:?}", outcome.status.signal(), outcome.reason);
 
     // A stop asks with SIGTERM, and kills everything in the task when the grace is over.
     let mut task = launcher.start(sleeper()?)?;
     task.stop(Duration::from_secs(2))?;
     let outcome = task.wait(|_, _| {})?.outcome;
-    println!("ended by {:?}, reason {:?}", outcome.signal, outcome.reason);
+    println!("ended by {:?}, reason {:?}", outcome.status.signal(), outcome.reason);
 
     // A task that is not waited for does not outlive the variable that holds it.
     let task = launcher.start(sleeper()?)?;

@@ -37,7 +37,7 @@
 //! let spec = TaskSpec::new("sh", ["-c", "echo hello; exit 3"])?;
 //! let task = launcher.start(spec)?;
 //! let report = task.wait(|_stream, bytes| print!("{}", String::from_utf8_lossy(bytes)))?;
-//! assert_eq!(report.outcome.exit_code, Some(3));
+//! assert_eq!(report.outcome.status.code(), Some(3));
 //! assert!(report.containment.is_proven());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -75,4 +75,9 @@ pub mod wire;
 
 pub use error::{StartError, SysError};
 pub use launch::{Launcher, Task};
-pub use task::{limits::Limits, outcome::Outcome, report::Report, spec::TaskSpec};
+pub use task::{
+    limits::Limits,
+    outcome::{ExitStatus, Outcome, Reason},
+    report::Report,
+    spec::TaskSpec,
+};

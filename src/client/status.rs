@@ -5,27 +5,22 @@ use serde::de::IntoDeserializer;
 use serde::de::value::{Error as Unknown, StrDeserializer};
 
 use crate::proto::task_manager::{JobStatus, TaskStatusResponse};
-use crate::sys::signal;
-use crate::task::outcome::{Outcome, Reason, Status};
+use crate::task::outcome::{ExitKind, ExitStatus, Outcome, Reason};
 
 /// How and why a task ended; none while it runs.
 pub fn outcome(response: &TaskStatusResponse) -> Option<Outcome> {
-    let status = match response.status() {
+    let kind = match response.status() {
         JobStatus::Started => return None,
-        JobStatus::ExitedOk => Status::ExitedOk,
-        JobStatus::ExitedError => Status::ExitedError,
-        JobStatus::Signaled => Status::Signaled,
-        JobStatus::Unknown => Status::Unknown,
+        JobStatus::ExitedOk => ExitKind::ExitedOk,
+        JobStatus::ExitedError => ExitKind::ExitedError,
+        JobStatus::Signaled => ExitKind::Signaled,
+        JobStatus::Unknown => ExitKind::Unknown,
     };
-    let signal = Some(response.termination_signal.clone()).filter(|name| !name.is_empty());
     Some(Outcome {
-        status,
-        exit_code: response.exit_code,
-        reason: reason(&response.reason, status),
+        status: ExitStatus::from_parts(kind, response.exit_code, Some(&response.termination_signal)),
+        reason: reason(&response.reason, kind),
         detail: response.detail.clone(),
         by_client: response.reason == Reason::Signal.name() && response.termination_source == "user",
-        signal_number: signal.as_deref().and_then(signal::number),
-        signal,
     })
 }
 
@@ -38,13 +33,13 @@ pub fn shell_code(response: &TaskStatusResponse) -> Option<u8> {
 }
 
 /// A server of the source design gives none; a newer one may give one that is not known here.
-fn reason(name: &str, status: Status) -> Reason {
+fn reason(name: &str, kind: ExitKind) -> Reason {
     let known =
         Reason::deserialize(IntoDeserializer::<Unknown>::into_deserializer(name) as StrDeserializer<'_, Unknown>);
-    known.unwrap_or(match status {
-        Status::ExitedOk | Status::ExitedError => Reason::Exit,
-        Status::Signaled => Reason::Signal,
-        Status::Unknown => Reason::ServerLost,
+    known.unwrap_or(match kind {
+        ExitKind::ExitedOk | ExitKind::ExitedError => Reason::Exit,
+        ExitKind::Signaled => Reason::Signal,
+        ExitKind::Unknown => Reason::ServerLost,
     })
 }
 

@@ -21,8 +21,8 @@ use crate::fault;
 use crate::mutation::{Defence, off};
 use crate::place::RUN_DIR;
 use crate::sys::pidfd::{Child, PidFd};
-use crate::sys::{file, signal, user};
-use crate::task::outcome::{Outcome, Reason, Status};
+use crate::sys::{file, user};
+use crate::task::outcome::{ExitStatus, Outcome, Reason};
 use crate::task::report::{Check, Containment, Report, Usage};
 use crate::task::units::human_bytes;
 
@@ -298,21 +298,21 @@ pub fn oom_detail(task: &Task, own_limit: Result<bool, SysError>) -> String {
 pub fn outcome(task: &Task, ended: &Ended) -> Outcome {
     // Without a told status the kernel had nobody left to tell: everything, init too, was killed at once.
     let status = task.main.unwrap_or(libc::SIGKILL);
-    let (exit_code, signal_number) = if libc::WIFEXITED(status) {
-        (Some(libc::WEXITSTATUS(status)), None)
+    let status = if libc::WIFEXITED(status) {
+        ExitStatus::Exited(libc::WEXITSTATUS(status))
     } else {
-        (None, Some(libc::WTERMSIG(status)))
+        ExitStatus::Signaled(libc::WTERMSIG(status))
     };
-    let by_client = signal_number == Some(task.sent.load(Ordering::Relaxed));
+    let by_client = status == ExitStatus::Signaled(task.sent.load(Ordering::Relaxed));
     let whose = if by_client { "that a client sent" } else { "of its own doing" };
     let (reason, mut detail) = match &task.ending {
         Some(ending) => (ending.reason, ending.detail.clone()),
         // Told by this group's own counter, whatever the main process made of it.
         None if ended.oom_kills > 0 => (Reason::Oom, oom_detail(task, ended.own_limit.clone())),
         None if task.main.is_none() => (Reason::Containment, "sandbox-init was killed".to_owned()),
-        None => match signal_number {
-            Some(number) => (Reason::Signal, format!("killed by {} {whose}", signal::name(number))),
-            None => (Reason::Exit, format!("exited with code {}", exit_code.unwrap_or_default())),
+        None => match status.signal() {
+            Some(name) => (Reason::Signal, format!("killed by {name} {whose}")),
+            None => (Reason::Exit, format!("exited with code {}", status.code().unwrap_or_default())),
         },
     };
     if ended.left > 0 {
@@ -321,19 +321,7 @@ pub fn outcome(task: &Task, ended: &Ended) -> Outcome {
     if !ended.containment.is_proven() {
         detail.push_str("; containment is not proven");
     }
-    Outcome {
-        status: match exit_code {
-            Some(0) => Status::ExitedOk,
-            Some(_) => Status::ExitedError,
-            None => Status::Signaled,
-        },
-        exit_code,
-        signal: signal_number.map(signal::name),
-        reason,
-        detail,
-        by_client: by_client && reason == Reason::Signal,
-        signal_number,
-    }
+    Outcome { status, reason, detail, by_client: by_client && reason == Reason::Signal }
 }
 
 #[cfg(test)]

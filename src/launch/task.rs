@@ -12,10 +12,10 @@ use super::watch::{self, Ending};
 use super::{Lease, supervise};
 use crate::cgroup::OomWatch;
 use crate::error::{Context, SysError};
-use crate::sys::signal;
 use crate::task::id::TaskId;
 use crate::task::outcome::Reason;
 use crate::task::report::Report;
+use crate::task::signal;
 use crate::task::spec::TaskSpec;
 
 /// A task whose command was executed.

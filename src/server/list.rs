@@ -9,7 +9,7 @@ use super::registry::{Phase, Registry};
 use super::show;
 use crate::proto::task_manager as pb;
 use crate::store::{Query, State, StoreError};
-use crate::task::outcome::Status;
+use crate::task::outcome::ExitKind;
 use crate::task::record::Record;
 use crate::task::spec::SpecError;
 
@@ -77,10 +77,10 @@ fn show(registry: &Registry, record: &Record) -> Option<pb::TaskStatusResponse> 
 fn wanted(status: i32) -> Result<State, SpecError> {
     match pb::JobStatus::try_from(status) {
         Ok(pb::JobStatus::Started) => Ok(State::Running),
-        Ok(pb::JobStatus::Signaled) => Ok(State::Ended(Status::Signaled)),
-        Ok(pb::JobStatus::ExitedOk) => Ok(State::Ended(Status::ExitedOk)),
-        Ok(pb::JobStatus::ExitedError) => Ok(State::Ended(Status::ExitedError)),
-        Ok(pb::JobStatus::Unknown) => Ok(State::Ended(Status::Unknown)),
+        Ok(pb::JobStatus::Signaled) => Ok(State::Ended(ExitKind::Signaled)),
+        Ok(pb::JobStatus::ExitedOk) => Ok(State::Ended(ExitKind::ExitedOk)),
+        Ok(pb::JobStatus::ExitedError) => Ok(State::Ended(ExitKind::ExitedError)),
+        Ok(pb::JobStatus::Unknown) => Ok(State::Ended(ExitKind::Unknown)),
         Err(_) => Err(SpecError::new("status", format!("{status} is not a status; see JobStatus"))),
     }
 }

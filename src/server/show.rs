@@ -5,7 +5,7 @@ use super::registry::Live;
 use crate::proto::containment::timestamp;
 use crate::proto::task_manager as pb;
 use crate::task::limits::Limits;
-use crate::task::outcome::{Outcome, Reason, Status};
+use crate::task::outcome::{ExitKind, Outcome, Reason};
 use crate::task::record::{Record, StoredOutput, Truncation};
 
 /// A live task, with what it has written so far.
@@ -45,9 +45,9 @@ fn show(record: &Record, output: &StoredOutput) -> pb::TaskStatusResponse {
     };
     let Some(end) = &record.end else { return status };
     let outcome = &end.outcome;
-    status.exit_code = outcome.exit_code;
-    status.status = job_status(outcome.status).into();
-    status.termination_signal = outcome.signal.clone().unwrap_or_default();
+    status.exit_code = outcome.status.code();
+    status.status = job_status(outcome.status.kind()).into();
+    status.termination_signal = outcome.status.signal().unwrap_or_default();
     status.termination_source = source(outcome).to_owned();
     status.end_time = Some(timestamp(end.ended_at));
     status.reason = outcome.reason.name().to_owned();
@@ -74,12 +74,12 @@ fn show(record: &Record, output: &StoredOutput) -> pb::TaskStatusResponse {
     status
 }
 
-fn job_status(status: Status) -> pb::JobStatus {
-    match status {
-        Status::ExitedOk => pb::JobStatus::ExitedOk,
-        Status::ExitedError => pb::JobStatus::ExitedError,
-        Status::Signaled => pb::JobStatus::Signaled,
-        Status::Unknown => pb::JobStatus::Unknown,
+fn job_status(kind: ExitKind) -> pb::JobStatus {
+    match kind {
+        ExitKind::ExitedOk => pb::JobStatus::ExitedOk,
+        ExitKind::ExitedError => pb::JobStatus::ExitedError,
+        ExitKind::Signaled => pb::JobStatus::Signaled,
+        ExitKind::Unknown => pb::JobStatus::Unknown,
     }
 }
 

@@ -7,7 +7,7 @@ use super::error::ApiError;
 use super::gate::Served;
 use super::registry::{Found, Registry};
 use crate::proto::task_manager as pb;
-use crate::sys;
+use crate::task::signal;
 use crate::task::spec::SpecError;
 
 /// Sends a signal; the answer means that it was delivered.
@@ -34,7 +34,7 @@ pub async fn signal(
 fn number(text: &str) -> Result<i32, SpecError> {
     let upper = text.to_ascii_uppercase();
     let name = if upper.starts_with("SIG") { upper.clone() } else { format!("SIG{upper}") };
-    let number = upper.parse().ok().or_else(|| sys::signal::number(&name));
+    let number = upper.parse().ok().or_else(|| signal::number(&name));
     number.filter(|number| (1..=64).contains(number)).ok_or_else(|| {
         SpecError::new("signal", format!("{text:?} is not a signal; write for example SIGUSR1, TERM or 10"))
     })

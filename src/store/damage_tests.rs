@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use super::tests::{end, file, open, record, run};
 use super::*;
-use crate::task::outcome::Status;
+use crate::task::outcome::ExitStatus;
 
 fn insert(store: &Store, tasks: &[Record]) {
     run(async {
@@ -77,7 +77,7 @@ fn a_row_damaged_while_the_server_runs_is_set_aside_when_it_is_met() {
         damage(2);
         assert_eq!(store.running().await.unwrap(), tasks[..2]);
         damage(1);
-        let finished = store.finish(tasks[1].id, end(Status::ExitedOk, 1, 1)).await;
+        let finished = store.finish(tasks[1].id, end(ExitStatus::Exited(0), 1, 1)).await;
         assert!(matches!(finished, Err(StoreError::Damaged(_))), "{finished:?}");
     });
     let kept: i64 = sqlite.query_row("SELECT count(*) FROM damaged", [], |row| row.get(0)).unwrap();

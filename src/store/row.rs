@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, Row, named_params};
 
 use super::error::StoreError;
 use crate::task::id::TaskId;
-use crate::task::outcome::Status;
+use crate::task::outcome::ExitKind;
 use crate::task::record::{Record, UnixMillis};
 
 /// In the order that [`read`] expects; `seq` comes first.
@@ -19,23 +19,23 @@ pub enum State {
     /// It has no end yet.
     Running,
     /// It ended like this.
-    Ended(Status),
+    Ended(ExitKind),
 }
 
 impl State {
     /// Of a record.
     pub fn of(record: &Record) -> Self {
-        record.end.as_ref().map_or(Self::Running, |end| Self::Ended(end.outcome.status))
+        record.end.as_ref().map_or(Self::Running, |end| Self::Ended(end.outcome.status.kind()))
     }
 
     /// As it stands in the table.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Running => "running",
-            Self::Ended(Status::ExitedOk) => "exited_ok",
-            Self::Ended(Status::ExitedError) => "exited_error",
-            Self::Ended(Status::Signaled) => "signaled",
-            Self::Ended(Status::Unknown) => "unknown",
+            Self::Ended(ExitKind::ExitedOk) => "exited_ok",
+            Self::Ended(ExitKind::ExitedError) => "exited_error",
+            Self::Ended(ExitKind::Signaled) => "signaled",
+            Self::Ended(ExitKind::Unknown) => "unknown",
         }
     }
 }

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::task::limits::Limits;
-use crate::task::outcome::{Outcome, Reason, Status};
+use crate::task::outcome::{ExitKind, ExitStatus, Outcome, Reason};
 use crate::task::record::{StoredOutput, Token};
 use crate::task::report::{Containment, Usage};
 
@@ -49,16 +49,8 @@ fn with_token(owner: &str, token: &str) -> Record {
     Record { token: Some(token), ..record(owner, 1) }
 }
 
-pub(super) fn end(status: Status, ended_at: UnixMillis, stored: u64) -> End {
-    let outcome = Outcome {
-        status,
-        exit_code: Some(0),
-        signal: None,
-        reason: Reason::Exit,
-        detail: String::new(),
-        by_client: false,
-        signal_number: None,
-    };
+pub(super) fn end(status: ExitStatus, ended_at: UnixMillis, stored: u64) -> End {
+    let outcome = Outcome { status, reason: Reason::Exit, detail: String::new(), by_client: false };
     let output = StoredOutput { bytes: stored + 7, omitted: 7, truncation: None };
     let containment = Containment::from_checks(Vec::new());
     End { outcome, ended_at, usage: Usage::default(), containment, output }
@@ -110,7 +102,7 @@ fn what_was_stored_is_there_after_a_restart() {
     let stored = run(async {
         assert_eq!(store.insert(running.clone()).await.unwrap(), Inserted::New);
         assert_eq!(store.insert(ended.clone()).await.unwrap(), Inserted::New);
-        store.finish(ended.id, end(Status::ExitedOk, 9, 100)).await.unwrap()
+        store.finish(ended.id, end(ExitStatus::Exited(0), 9, 100)).await.unwrap()
     });
     // What a kill leaves: the files as they are while the store is open.
     let killed = TempDir::new().unwrap();
@@ -188,11 +180,11 @@ fn the_first_end_stays() {
     let store = open(&file(&dir));
     let task = record("ann", 1);
     run(async {
-        let unknown = store.finish(task.id, end(Status::ExitedOk, 5, 0)).await;
+        let unknown = store.finish(task.id, end(ExitStatus::Exited(0), 5, 0)).await;
         assert_eq!(unknown, Err(StoreError::NotFound(task.id)));
         store.insert(task.clone()).await.unwrap();
-        let first = store.finish(task.id, end(Status::ExitedOk, 5, 0)).await.unwrap();
-        assert_eq!(store.finish(task.id, end(Status::Unknown, 6, 0)).await.unwrap(), first);
+        let first = store.finish(task.id, end(ExitStatus::Exited(0), 5, 0)).await.unwrap();
+        assert_eq!(store.finish(task.id, end(ExitStatus::Unknown, 6, 0)).await.unwrap(), first);
         assert_eq!(store.get(task.id).await.unwrap(), Some(first));
     });
 }
@@ -260,13 +252,13 @@ fn lists_are_filtered_by_owner_state_and_labels() {
         for task in [&running, &ok, &failed] {
             store.insert(task.clone()).await.unwrap();
         }
-        store.finish(ok.id, end(Status::ExitedOk, 5, 0)).await.unwrap();
-        store.finish(failed.id, end(Status::ExitedError, 6, 0)).await.unwrap();
+        store.finish(ok.id, end(ExitStatus::Exited(0), 5, 0)).await.unwrap();
+        store.finish(failed.id, end(ExitStatus::Exited(1), 6, 0)).await.unwrap();
         let owner = Query { owner: Some("ann".to_owned()), ..all.clone() };
         assert_eq!(ids(owner).await, [running.id, ok.id].into());
         let states = |states: &[State]| Query { states: states.to_vec(), ..all.clone() };
         assert_eq!(ids(states(&[State::Running])).await, [running.id].into());
-        let ended = [State::Ended(Status::ExitedOk), State::Ended(Status::ExitedError)];
+        let ended = [State::Ended(ExitKind::ExitedOk), State::Ended(ExitKind::ExitedError)];
         assert_eq!(ids(states(&ended)).await, [ok.id, failed.id].into());
         let labels = |labels: &[(&str, &str)]| Query {
             labels: labels.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect(),
@@ -298,7 +290,7 @@ fn retention_goes_by_age_count_and_bytes_and_spares_the_running() {
         store.insert(record("ann", -1_000_000)).await.unwrap(); // running since long ago
         for (at, task) in tasks.iter().enumerate() {
             store.insert(task.clone()).await.unwrap();
-            store.finish(task.id, end(Status::ExitedOk, 100 * (at as i64 + 1), 100_000)).await.unwrap();
+            store.finish(task.id, end(ExitStatus::Exited(0), 100 * (at as i64 + 1), 100_000)).await.unwrap();
         }
         let oldest = |n: usize| tasks[..n].iter().map(|task| task.id).collect::<Vec<_>>();
         let expired = async |retain: Retain, now| store.expired(&retain, now).await.unwrap();
@@ -334,7 +326,7 @@ fn the_largest_holder_is_forgotten_first() {
         let add = async |owner: &str, at: i64, bytes: u64| {
             let task = record(owner, at);
             store.insert(task.clone()).await.unwrap();
-            store.finish(task.id, end(Status::ExitedOk, at, bytes)).await.unwrap();
+            store.finish(task.id, end(ExitStatus::Exited(0), at, bytes)).await.unwrap();
             task.id
         };
         // The victim's are the oldest of all, and half of what is retained is its own whatever the other runs.
@@ -373,7 +365,7 @@ fn the_sums_are_those_of_the_rows_whatever_happened() {
             store.insert(task.clone()).await.unwrap();
             store.update(Record { process_id: 7, ..task.clone() });
             if at % 4 != 0 {
-                store.finish(task.id, end(Status::ExitedOk, at as i64, 1000 * at as u64)).await.unwrap();
+                store.finish(task.id, end(ExitStatus::Exited(0), at as i64, 1000 * at as u64)).await.unwrap();
             }
         }
         store.remove(tasks.iter().step_by(5).map(|task| task.id).collect()).await.unwrap();
@@ -423,8 +415,9 @@ fn a_list_looks_at_a_bounded_number_of_tasks() {
     run(async {
         let inserted = join(tasks.iter().map(|task| store.insert(task.clone()))).await;
         assert!(inserted.iter().all(Result::is_ok));
-        store.finish(tasks[0].id, end(Status::Signaled, 1, 0)).await.unwrap();
-        let query = |after| Query { states: vec![State::Ended(Status::Signaled)], limit: 5, after, ..Query::default() };
+        store.finish(tasks[0].id, end(ExitStatus::Signaled(9), 1, 0)).await.unwrap();
+        let query =
+            |after| Query { states: vec![State::Ended(ExitKind::Signaled)], limit: 5, after, ..Query::default() };
         let first = store.list(query(None)).await.unwrap();
         assert!(first.records.is_empty() && first.next.is_some(), "not the last page");
         let second = store.list(query(first.next)).await.unwrap();

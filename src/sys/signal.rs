@@ -42,33 +42,3 @@ pub fn block_all() -> Result<(), Errno> {
 pub fn unblock_all() -> Result<(), Errno> {
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)
 }
-
-/// A signal's name: `SIGKILL`, `SIGRTMIN+3`.
-pub fn name(signal: i32) -> String {
-    match nix::sys::signal::Signal::try_from(signal) {
-        Ok(known) => known.as_str().to_owned(),
-        Err(_) if signal >= 34 => format!("SIGRTMIN+{}", signal - 34).replace("SIGRTMIN+0", "SIGRTMIN"),
-        Err(_) => format!("SIG{signal}"),
-    }
-}
-
-/// The number of a signal's [name].
-pub fn number(name: &str) -> Option<i32> {
-    (1..=64).find(|signal| self::name(*signal) == name)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_and_numbers_are_each_others_inverse() {
-        for signal in 1..=64 {
-            assert_eq!(number(&name(signal)), Some(signal));
-        }
-        assert_eq!(
-            [number("SIGKILL"), number("SIGRTMIN"), number("KILL"), number("")],
-            [Some(9), Some(34), None, None]
-        );
-    }
-}

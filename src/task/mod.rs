@@ -7,5 +7,6 @@ pub mod outcome;
 pub mod profile;
 pub mod record;
 pub mod report;
+pub mod signal;
 pub mod spec;
 pub mod units;

@@ -13,7 +13,7 @@ use super::*;
 use crate::error::StartError;
 use crate::task::id::TaskId;
 use crate::task::limits::Limits;
-use crate::task::outcome::{Outcome, Reason, Status};
+use crate::task::outcome::{ExitStatus, Outcome, Reason};
 use crate::task::report::{Check, Containment, Usage};
 use crate::task::spec::SpecError;
 use crate::wire::{Ended, Event, Parked, Request, Shape, StartRequest, Started};
@@ -66,13 +66,10 @@ fn every_message_arrives_as_it_was_sent() {
     }
     let error = StartError::step("clone")(SysError::new("clone3", "sandbox-init", Errno::EAGAIN).hint("wait"));
     let outcome = Outcome {
-        status: Status::Signaled,
-        exit_code: None,
-        signal: Some("SIGKILL".into()),
+        status: ExitStatus::Signaled(9),
         reason: Reason::Oom,
         detail: "ran out of memory".into(),
         by_client: false,
-        signal_number: None,
     };
     let check = Check { name: "cgroup_empty".into(), value: "populated 0".into(), ok: Some(true) };
     let containment = Containment::from_checks(vec![check]);

@@ -58,7 +58,7 @@ impl Client {
     /// Starts a task, which must go well.
     fn runs(&mut self) {
         let task = self.start(&["true"], |_| {});
-        assert_eq!(self.ended(task).outcome.exit_code, Some(0));
+        assert_eq!(self.ended(task).outcome.status.code(), Some(0));
     }
 }
 

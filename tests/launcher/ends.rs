@@ -42,9 +42,9 @@ fn sigterm_stops_every_task_and_ends_in_order() {
         let late = client.start(&["true"], |_| {});
         assert!(client.refusal(late).to_string().contains("stopping"));
         let outcome = client.ended(plain).outcome;
-        assert_eq!((outcome.reason, outcome.signal.as_deref()), (Reason::ServerShutdown, Some("SIGTERM")));
+        assert_eq!((outcome.reason, outcome.status.signal().as_deref()), (Reason::ServerShutdown, Some("SIGTERM")));
         let outcome = client.ended(deaf).outcome;
-        assert_eq!((outcome.reason, outcome.signal.as_deref()), (Reason::Stopped, Some("SIGKILL")));
+        assert_eq!((outcome.reason, outcome.status.signal().as_deref()), (Reason::Stopped, Some("SIGKILL")));
         assert!((2..6).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
         client.send(&Request::Goodbye);
     });

@@ -73,7 +73,7 @@ fn requests_about_other_tasks_change_nothing() {
         client.start(&["true"], |request| request.task = kept);
         assert!(client.refusal(kept).to_string().contains("runs"));
         client.start(&["true"], |request| request.task = ended);
-        assert_eq!(client.ended(ended).outcome.exit_code, Some(0));
+        assert_eq!(client.ended(ended).outcome.status.code(), Some(0));
         client.send(&Request::Stop { task: kept, grace_ms: 0 });
         client.ended(kept);
         client.leave();
@@ -166,7 +166,7 @@ fn a_start_that_hangs_is_its_owners_alone() {
         let [hung, waits] = [(); 2].map(|()| client.start(&[program], |_| {}));
         let others = client.start(&["true"], |request| request.owner = "bob".into());
         client.started(others);
-        assert_eq!(client.ended(others).outcome.exit_code, Some(0));
+        assert_eq!(client.ended(others).outcome.status.code(), Some(0));
         let begun = Instant::now();
         client.send(&Request::Stop { task: waits, grace_ms: 0 });
         let why = client.refusal(waits).to_string();

@@ -40,9 +40,9 @@ fn a_stop_asks_and_then_kills() {
         let (plain, _) = client.start_sleeper("true");
         client.send(&Request::Stop { task: plain, grace_ms: 60_000 });
         let outcome = client.ended(plain).outcome;
-        assert_eq!((outcome.signal.as_deref(), outcome.reason), (Some("SIGTERM"), Reason::Stopped));
+        assert_eq!((outcome.status.signal().as_deref(), outcome.reason), (Some("SIGTERM"), Reason::Stopped));
         let outcome = client.ended(deaf).outcome;
-        assert_eq!((outcome.signal.as_deref(), outcome.reason), (Some("SIGKILL"), Reason::Stopped));
+        assert_eq!((outcome.status.signal().as_deref(), outcome.reason), (Some("SIGKILL"), Reason::Stopped));
         assert!(outcome.detail.contains("then SIGKILL to all"), "{}", outcome.detail);
         // Its shell runs the trap when its child is gone: a shorter grace is heeded, a longer one is not.
         client.send(&Request::Stop { task: polite, grace_ms: 60_000 });
@@ -111,7 +111,7 @@ fn signals_reach_the_main_process_and_nothing_else() {
         assert_eq!(client.signal(2, TaskId::random(), 15).unwrap().errno(), Errno::ESRCH);
         assert_eq!(client.signal(3, task, libc::SIGUSR1), None);
         let outcome = client.ended(task).outcome;
-        assert_eq!((outcome.signal.as_deref(), outcome.reason), (Some("SIGUSR1"), Reason::Signal));
+        assert_eq!((outcome.status.signal().as_deref(), outcome.reason), (Some("SIGUSR1"), Reason::Signal));
         assert_eq!(client.signal(4, task, 15).unwrap().errno(), Errno::ESRCH);
         client.leave();
     });

@@ -34,7 +34,7 @@ fn combined_output_is_one_pipe_in_true_order() {
         assert_eq!(outputs.len(), 1);
         assert_eq!(read_all(&outputs[0]), "out\nerr\n".repeat(3));
         let outcome = client.ended(task).outcome;
-        assert_eq!((outcome.exit_code, outcome.reason), (Some(3), Reason::Exit));
+        assert_eq!((outcome.status.code(), outcome.reason), (Some(3), Reason::Exit));
         client.leave();
     });
     assert_eq!(played.code, 0);
@@ -59,7 +59,7 @@ fn a_command_that_does_not_exist_leaves_nothing() {
         // Nothing of it is left: its id is free again.
         client.start(&["true"], |request| request.task = task);
         client.started(task);
-        assert_eq!(client.ended(task).outcome.exit_code, Some(0));
+        assert_eq!(client.ended(task).outcome.status.code(), Some(0));
         client.leave();
     });
     assert_eq!(played.code, 0);
@@ -95,7 +95,7 @@ fn starts_wait_for_their_turn() {
                 client.started(task);
             }
             for task in tasks {
-                assert_eq!(client.ended(task).outcome.exit_code, Some(0));
+                assert_eq!(client.ended(task).outcome.status.code(), Some(0));
             }
         }
         client.leave();

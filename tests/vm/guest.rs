@@ -27,7 +27,7 @@ fn placements(starts: i32) -> ExitCode {
     for start in 0..starts {
         let spec = TaskSpec::new("/bin/busybox", ["true"]).unwrap().with_limits(limits.clone()).unwrap();
         let report = launcher.start(spec).unwrap().wait(|_, _| {}).unwrap();
-        assert!(report.outcome.exit_code == Some(0) && report.containment.is_proven(), "start {start}: {report:?}");
+        assert!(report.outcome.status.code() == Some(0) && report.containment.is_proven(), "start {start}: {report:?}");
     }
     println!("{starts} starts, each proven");
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(watcher.id() as i32), nix::sys::signal::Signal::SIGTERM).unwrap();

@@ -19,7 +19,7 @@ use crate::launch::starting::{Built, Starting};
 use crate::launch::task::Task;
 use crate::launch::watch::{self, Source, Watch};
 use crate::task::id::TaskId;
-use crate::task::outcome::{Outcome, Reason, Status};
+use crate::task::outcome::{ExitStatus, Outcome, Reason};
 use crate::task::record::UnixMillis;
 use crate::task::report::{Check, Containment, Usage};
 use crate::task::spec::TaskSpec;
@@ -470,13 +470,10 @@ fn unproven(task: &Task, error: &SysError) -> Ended {
     Ended {
         task: task.id(),
         outcome: Outcome {
-            status: Status::Unknown,
-            exit_code: None,
-            signal: None,
+            status: ExitStatus::Unknown,
             reason,
             detail: format!("{detail}; containment is not proven"),
             by_client: false,
-            signal_number: None,
         },
         ended_at: unix_millis(SystemTime::now()),
         usage: Usage::default(),
