@@ -2,6 +2,7 @@
 
 pub mod codec;
 pub mod containment;
+pub mod limits;
 
 /// Package `task_manager`: the service of the source design, and what was added to it.
 #[allow(missing_docs, clippy::all, rust_2018_idioms)] // documented in proto/

@@ -3,12 +3,12 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use serde::Serialize;
 
 use super::table::rfc3339;
 use crate::client::{StreamEnd, TaskStatusResponse, outcome, steers};
+use crate::proto::limits::LimitFields;
 use crate::proto::task_manager as proto;
 use crate::task::limits::Limits;
 use crate::task::outcome::Outcome;
@@ -157,27 +157,12 @@ fn containment(containment: &proto::ContainmentProof) -> Containment {
     Containment { verdict, checks: containment.checks.iter().map(check).collect() }
 }
 
+/// As the server says them; what it leaves out is 0.
 fn limits(limits: &proto::Limits, timeout: Option<&prost_types::Duration>) -> Limits {
-    Limits {
-        memory_bytes: limits.memory_bytes,
-        cpus: limits.cpus,
-        cpu_time: duration(limits.cpu_time.as_ref()),
-        timeout: duration(timeout),
-        pids: limits.pids,
-        io_read_bps: limits.io_read_bps,
-        io_write_bps: limits.io_write_bps,
-        output_bytes: limits.output_bytes,
-        nofile: limits.nofile,
-        fsize_bytes: limits.fsize_bytes,
-        disk_bytes: limits.disk_bytes,
-        inodes: limits.inodes,
-    }
-}
-
-fn duration(duration: Option<&prost_types::Duration>) -> Duration {
-    let whole = duration.map_or(0, |duration| duration.seconds.saturating_mul(1000));
-    let part = duration.map_or(0, |duration| i64::from(duration.nanos / 1_000_000));
-    Duration::from_millis(u64::try_from(whole.saturating_add(part)).unwrap_or(0))
+    let fields = LimitFields { limits: *limits, timeout: timeout.copied() };
+    let mut shown = Limits::NONE;
+    fields.asked().unwrap_or_default().iter().for_each(|(limit, value)| limit.set(&mut shown, value));
+    shown
 }
 
 fn some(text: &str) -> Option<String> {

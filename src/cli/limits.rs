@@ -3,82 +3,70 @@
 //! An absent flag means the default of `run`, or the profile's value at a server. [`shown_for_run`] puts the defaults into
 //! the help of `run`, where they are known.
 
-use std::time::Duration;
-
-use crate::client::{self, StartTaskRequest};
-use crate::task::limits::{Limits, least_io_bps};
+use crate::client::StartTaskRequest;
+use crate::proto::limits::LimitFields;
+use crate::task::limits::{AskedLimits, LIMITS, Limit, Limits, Unit};
 use crate::task::spec::{BindRo, SpecError};
-use crate::task::units;
 
-// What a task may use. A value with a hyphen is taken, so that a negative limit is told what is wrong with it.
-#[derive(Debug, Default, Clone, PartialEq, clap::Args)]
-pub struct LimitFlags {
-    /// Memory of all processes together, tmpfs included; swap is always 0
-    #[arg(long, value_name = "SIZE", value_parser = units::bytes, help_heading = "Limits", allow_hyphen_values = true)]
-    memory: Option<u64>,
-    /// Share of processor time; 1.5 is one and a half processors
-    #[arg(long, value_name = "N", value_parser = units::cpus, help_heading = "Limits", allow_hyphen_values = true)]
-    cpus: Option<f64>,
-    /// Processor time of all processes together
-    #[arg(long, value_name = "TIME", value_parser = units::duration, help_heading = "Limits", allow_hyphen_values = true)]
-    cpu_time: Option<Duration>,
-    /// Time from start to end; then everything is killed, without a SIGTERM before
-    #[arg(long, value_name = "TIME", value_parser = units::duration, help_heading = "Limits", allow_hyphen_values = true)]
-    timeout: Option<Duration>,
-    /// Processes and threads at once
-    #[arg(long, value_name = "N", value_parser = units::count, help_heading = "Limits", allow_hyphen_values = true)]
-    pids: Option<u64>,
-    /// Bytes per second read from each disk behind the sandbox; at least a quarter of --memory
-    #[arg(long, value_name = "SIZE", value_parser = units::bytes, help_heading = "Limits", allow_hyphen_values = true)]
-    io_read_bps: Option<u64>,
-    /// Bytes per second written to each disk behind the sandbox; at least a quarter of --memory
-    #[arg(long, value_name = "SIZE", value_parser = units::bytes, help_heading = "Limits", allow_hyphen_values = true)]
-    io_write_bps: Option<u64>,
-    /// Standard output and standard error together; one byte more ends the task
-    #[arg(long, value_name = "SIZE", value_parser = units::bytes, help_heading = "Limits", allow_hyphen_values = true)]
-    output_limit: Option<u64>,
-    /// Open files per process
-    #[arg(long, value_name = "N", value_parser = units::count, help_heading = "Limits", allow_hyphen_values = true)]
-    nofile: Option<u64>,
-    /// Size of any one file
-    #[arg(long, value_name = "SIZE", value_parser = units::bytes, help_heading = "Limits", allow_hyphen_values = true)]
-    fsize: Option<u64>,
-    /// Size of /task, and of /tmp and /dev/shm each; their pages count as memory too
-    #[arg(long, value_name = "SIZE", value_parser = units::bytes, help_heading = "Limits", allow_hyphen_values = true)]
-    disk: Option<u64>,
-    /// Files and directories in each of them
-    #[arg(long, value_name = "N", value_parser = units::count, help_heading = "Limits", allow_hyphen_values = true)]
-    inodes: Option<u64>,
+/// What a task may use: a flag for each row of [`LIMITS`].
+#[derive(Debug, Default, Clone, PartialEq)]
+pub struct LimitFlags(AskedLimits);
+
+impl clap::Args for LimitFlags {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        command.args(LIMITS.iter().map(|limit| {
+            // A value with a hyphen is taken, so that a negative limit is told what is wrong with it.
+            clap::Arg::new(limit.name)
+                .long(limit.flag)
+                .help(limit.help)
+                .value_name(placeholder(limit.unit))
+                .value_parser(|text: &str| limit.unit.parse(text))
+                .help_heading("Limits")
+                .allow_hyphen_values(true)
+        }))
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
 }
 
-/// What `run` uses where a flag is absent, as people write it.
-const DEFAULTS: [(&str, &str); 14] = [
-    ("memory", "512M"),
-    ("cpus", "1"),
-    ("cpu_time", "600s"),
-    ("timeout", "600s"),
-    ("pids", "128"),
-    ("io_read_bps", "256M"),
-    ("io_write_bps", "256M"),
-    ("output_limit", "64M"),
-    ("nofile", "1024"),
-    ("fsize", "256M"),
-    ("disk", "256M"),
-    ("inodes", "16384"),
-    ("workdir", "/task"),
-    ("hostname", "taskman"),
-];
+impl clap::FromArgMatches for LimitFlags {
+    fn from_arg_matches(matches: &clap::ArgMatches) -> Result<Self, clap::Error> {
+        AskedLimits::from_each(|limit| Ok(matches.get_one(limit.name).copied())).map(Self)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &clap::ArgMatches) -> Result<(), clap::Error> {
+        Self::from_arg_matches(matches).map(|flags| *self = flags)
+    }
+}
+
+/// What stands for a value in the help.
+fn placeholder(unit: Unit) -> &'static str {
+    match unit {
+        Unit::Bytes => "SIZE",
+        Unit::Time => "TIME",
+        Unit::Cpus | Unit::Count => "N",
+    }
+}
+
+/// What `run` uses where a flag of the shape is absent.
+const SHAPE_DEFAULTS: [(&str, &str); 2] = [("workdir", "/task"), ("hostname", "taskman")];
 
 /// Gives the flags their defaults in the command line of `run`. Those of io are the help's alone, because they follow the memory
-/// ([`LimitFlags::over`]).
+/// ([`AskedLimits::over`]).
 pub fn shown_for_run(command: clap::Command) -> clap::Command {
-    command.mut_args(|arg| match DEFAULTS.iter().find(|(flag, _)| arg.get_id() == flag) {
-        Some(("io_read_bps" | "io_write_bps", value)) => {
-            let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
-            arg.help(format!("{help} [default: {value}, or that quarter]"))
+    command.mut_args(|arg| {
+        let name = arg.get_id().as_str();
+        if let Some((_, value)) = SHAPE_DEFAULTS.iter().find(|(flag, _)| *flag == name) {
+            return arg.default_value(*value);
         }
-        Some((_, value)) => arg.default_value(*value),
-        None => arg,
+        let Some(limit) = Limit::named(name) else { return arg };
+        let default = limit.get(&Limits::default());
+        match name {
+            "io_read_bps" | "io_write_bps" => arg.help(format!("{} [default: {default}, or that quarter]", limit.help)),
+            _ => arg.default_value(default.to_string()),
+        }
     })
 }
 
@@ -91,8 +79,8 @@ Times:
 
 /// An error about a field of a request, with the field named as its flag was typed: `--io-read-bps: …`.
 pub fn as_typed(error: &str) -> String {
-    const OTHERS: [&str; 4] = ["env", "bind_ro", "label", "profile"];
-    let is_flag = |name: &str| OTHERS.contains(&name) || DEFAULTS.iter().any(|(flag, _)| *flag == name);
+    const OTHERS: [&str; 6] = ["env", "bind_ro", "label", "profile", "workdir", "hostname"];
+    let is_flag = |name: &str| OTHERS.contains(&name) || Limit::named(name).is_some();
     match error.split_once(": ") {
         Some((name, rest)) if is_flag(name) => format!("--{}: {rest}", name.replace('_', "-")),
         _ => error.to_owned(),
@@ -100,43 +88,16 @@ pub fn as_typed(error: &str) -> String {
 }
 
 impl LimitFlags {
-    /// All limits, with those of `base` where a flag is absent.
-    pub fn over(&self, base: Limits) -> Limits {
-        let memory_bytes = self.memory.unwrap_or(base.memory_bytes);
-        // Whoever asks for much memory, and says nothing of io, is not told of a floor.
-        let io = |asked: Option<u64>, base: u64| asked.unwrap_or(base.max(least_io_bps(memory_bytes)));
-        Limits {
-            memory_bytes,
-            cpus: self.cpus.unwrap_or(base.cpus),
-            cpu_time: self.cpu_time.unwrap_or(base.cpu_time),
-            timeout: self.timeout.unwrap_or(base.timeout),
-            pids: self.pids.unwrap_or(base.pids),
-            io_read_bps: io(self.io_read_bps, base.io_read_bps),
-            io_write_bps: io(self.io_write_bps, base.io_write_bps),
-            output_bytes: self.output_limit.unwrap_or(base.output_bytes),
-            nofile: self.nofile.unwrap_or(base.nofile),
-            fsize_bytes: self.fsize.unwrap_or(base.fsize_bytes),
-            disk_bytes: self.disk.unwrap_or(base.disk_bytes),
-            inodes: self.inodes.unwrap_or(base.inodes),
-        }
+    /// The limits of a task that `run` starts.
+    pub fn over_defaults(&self) -> Limits {
+        self.0.over(&Limits::default())
     }
 
     /// Puts what was asked for into a request; the parsers let no zero through, which would mean "absent" there.
     pub fn request(&self, request: &mut StartTaskRequest) {
-        request.timeout = self.timeout.map(client::proto_duration);
-        request.limits = Some(client::Limits {
-            memory_bytes: self.memory.unwrap_or(0),
-            cpus: self.cpus.unwrap_or(0.0),
-            cpu_time: self.cpu_time.map(client::proto_duration),
-            pids: self.pids.unwrap_or(0),
-            io_read_bps: self.io_read_bps.unwrap_or(0),
-            io_write_bps: self.io_write_bps.unwrap_or(0),
-            output_bytes: self.output_limit.unwrap_or(0),
-            nofile: self.nofile.unwrap_or(0),
-            fsize_bytes: self.fsize.unwrap_or(0),
-            disk_bytes: self.disk.unwrap_or(0),
-            inodes: self.inodes.unwrap_or(0),
-        });
+        let LimitFields { limits, timeout } = LimitFields::from(&self.0);
+        request.limits = Some(limits);
+        request.timeout = timeout;
     }
 }
 
@@ -178,6 +139,7 @@ mod tests {
     use clap::{Args, FromArgMatches};
 
     use super::*;
+    use crate::client;
 
     fn parsed(command: clap::Command, flags: &[&str]) -> LimitFlags {
         let words = std::iter::once("x").chain(flags.iter().copied());
@@ -187,14 +149,25 @@ mod tests {
     #[test]
     fn the_defaults_in_the_help_are_the_limits_in_force() {
         let command = shown_for_run(ShapeFlags::augment_args(LimitFlags::augment_args(clap::Command::new("x"))));
-        let nothing = Limits { cpus: 0.5, memory_bytes: 1, pids: 1, inodes: 1, ..Limits::default() };
-        assert_eq!(parsed(command, &[]).over(nothing), Limits::default());
+        let flags = parsed(command, &[]);
+        assert_eq!(flags.over_defaults(), Limits::default());
+        // All but those of io, which follow the memory.
+        assert_eq!(flags.0.iter().count(), LIMITS.len() - 2);
+    }
+
+    #[test]
+    fn every_limit_stands_on_its_page() {
+        let page = include_str!("../../docs/run.md");
+        for limit in &LIMITS {
+            let row = format!("| `--{} {}` | {}", limit.flag, placeholder(limit.unit), limit.get(&Limits::default()));
+            assert!(page.contains(&row), "docs/run.md lacks {row}");
+        }
     }
 
     #[test]
     fn an_io_limit_that_nobody_asked_for_follows_the_memory() {
         let command = shown_for_run(LimitFlags::augment_args(clap::Command::new("x")));
-        let of = |flags: &[&str]| parsed(command.clone(), flags).over(Limits::default());
+        let of = |flags: &[&str]| parsed(command.clone(), flags).over_defaults();
         assert_eq!(of(&["--memory", "4G"]).io_read_bps, 1 << 30);
         assert_eq!(of(&["--memory", "4G"]).validate(), Ok(()));
         assert_eq!(of(&["--memory", "8M"]).io_write_bps, 256 << 20);

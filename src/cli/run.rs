@@ -20,7 +20,6 @@ use super::{FAILURE, OutputFormat};
 use crate::error::{Context, StartError, SysError};
 use crate::launch::{Launcher, Sink, UidRange, Wait};
 use crate::mutation::{Defence, off};
-use crate::task::limits::Limits;
 use crate::task::outcome::Reason;
 use crate::task::profile::Profile;
 use crate::task::report::Report;
@@ -128,7 +127,7 @@ fn note_few_cpus(args: &Args, spec: &TaskSpec) {
 
 fn spec(args: &Args) -> Result<TaskSpec, SpecError> {
     let (command, arguments) = args.command.split_first().ok_or_else(|| SpecError::new("command", "is missing"))?;
-    let mut spec = TaskSpec::new(command, arguments)?.with_limits(args.limits.over(Limits::default()))?;
+    let mut spec = TaskSpec::new(command, arguments)?.with_limits(args.limits.over_defaults())?;
     if let Some(workdir) = &args.shape.workdir {
         spec = spec.with_workdir(workdir)?;
     }

@@ -48,6 +48,7 @@ pub use error::{ClientError, one_line, steers};
 pub use output::{Begin, Chunk, Output, OutputRequest, Places};
 pub use status::{outcome, shell_code};
 
+pub use crate::proto::limits::proto_duration;
 use crate::proto::task_manager::containment_client::ContainmentClient;
 use crate::proto::task_manager::task_manager_client::TaskManagerClient;
 use crate::proto::task_manager::{SignalTaskRequest, StopTaskRequest, TaskStatusRequest, WaitTaskRequest};
@@ -150,12 +151,4 @@ fn within<T>(message: T, deadline: Duration) -> Request<T> {
     let mut request = Request::new(message);
     request.set_timeout(deadline);
     request
-}
-
-/// A span of time as the messages carry it.
-pub fn proto_duration(duration: Duration) -> prost_types::Duration {
-    prost_types::Duration {
-        seconds: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
-        nanos: duration.subsec_nanos() as i32,
-    }
 }

@@ -7,7 +7,11 @@ use std::time::Duration;
 use toml::{Table, Value};
 
 use super::parse::ConfigError;
+use crate::task::limits::{Limit, Quantity, Unit};
 use crate::task::units;
+
+const SIZE: &str = "a size such as \"512M\" or \"2G\"";
+const TIME: &str = "a time such as \"500ms\", \"90s\" or \"7d\"";
 
 /// One table of the configuration, complete: every key that is asked for is in it.
 pub(super) struct Section<'a> {
@@ -62,7 +66,7 @@ impl<'a> Section<'a> {
         match self.value(key)? {
             Value::Integer(0) if zero => Ok(0),
             Value::String(text) if zero && text == "0" => Ok(0),
-            _ => self.quantity(key, units::bytes, "a size such as \"512M\" or \"2G\""),
+            _ => self.quantity(key, units::bytes, SIZE),
         }
     }
 
@@ -76,7 +80,7 @@ impl<'a> Section<'a> {
 
     /// A span of time of more than nothing, as `90s`.
     pub fn duration(&self, key: &str) -> Result<Duration, ConfigError> {
-        self.quantity(key, units::duration, "a time such as \"500ms\", \"90s\" or \"7d\"")
+        self.quantity(key, units::duration, TIME)
     }
 
     /// A span of time that may be `0s`.
@@ -84,14 +88,15 @@ impl<'a> Section<'a> {
         self.quantity(key, units::grace, "a time such as \"0s\", \"500ms\" or \"10s\"")
     }
 
-    /// A number of processors, as `0.5` or `2`.
-    pub fn cpus(&self, key: &str) -> Result<f64, ConfigError> {
-        self.quantity(key, units::cpus, "a number such as 0.5 or 2")
-    }
-
-    /// A count of at least one.
-    pub fn count(&self, key: &str) -> Result<u64, ConfigError> {
-        self.quantity(key, units::count, "a whole number of at least 1")
+    /// The value of a limit.
+    pub fn limit(&self, limit: &Limit) -> Result<Quantity, ConfigError> {
+        let kind = match limit.unit {
+            Unit::Bytes => SIZE,
+            Unit::Time => TIME,
+            Unit::Cpus => "a number such as 0.5 or 2",
+            Unit::Count => "a whole number of at least 1",
+        };
+        self.quantity(limit.name, |text| limit.unit.parse(text), kind)
     }
 
     /// What `T` reads from a text.

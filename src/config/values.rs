@@ -11,7 +11,7 @@ use super::parse::ConfigError;
 use super::table::Section;
 use super::{Audit, AuditLog, Config, Connections, Fsync, Output, Profile, Quota, Retain, Stop, Tls, Warm};
 use crate::place::UidRange;
-use crate::task::limits::Limits;
+use crate::task::limits::{LIMITS, Limits};
 use crate::task::name;
 
 /// Converts a complete table; the TLS files are left empty, because only a server needs them.
@@ -174,20 +174,10 @@ fn profile(section: &Section<'_>) -> Result<Profile, ConfigError> {
         true => Ok(()),
         false => Err(format!("{path:?} must be a path from the root")),
     };
-    let limits = Limits {
-        memory_bytes: section.bytes("memory", false)?,
-        cpus: section.cpus("cpus")?,
-        cpu_time: section.duration("cpu_time")?,
-        timeout: section.duration("timeout")?,
-        pids: section.count("pids")?,
-        io_read_bps: section.bytes("io_read_bps", false)?,
-        io_write_bps: section.bytes("io_write_bps", false)?,
-        output_bytes: section.bytes("output_limit", false)?,
-        nofile: section.count("nofile")?,
-        fsize_bytes: section.bytes("fsize", false)?,
-        disk_bytes: section.bytes("disk", false)?,
-        inodes: section.count("inodes")?,
-    };
+    let mut limits = Limits::default();
+    for limit in &LIMITS {
+        limit.set(&mut limits, section.limit(limit)?);
+    }
     limits.validate().map_err(|error| section.refuse(&error.field, error.message))?;
     Ok(Profile {
         inside: section.parsed("inside")?,

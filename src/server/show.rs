@@ -3,8 +3,8 @@
 use super::keep;
 use super::registry::Live;
 use crate::proto::containment::timestamp;
+use crate::proto::limits::LimitFields;
 use crate::proto::task_manager as pb;
-use crate::task::limits::Limits;
 use crate::task::outcome::{ExitKind, Outcome, Reason};
 use crate::task::record::{Record, StoredOutput, Truncation};
 
@@ -24,6 +24,7 @@ pub fn record(record: &Record) -> pb::TaskStatusResponse {
 }
 
 fn show(record: &Record, output: &StoredOutput) -> pb::TaskStatusResponse {
+    let LimitFields { limits, timeout } = LimitFields::from(&record.limits);
     let mut status = pb::TaskStatusResponse {
         task_id: record.id.to_string(),
         process_id: record.process_id,
@@ -33,8 +34,8 @@ fn show(record: &Record, output: &StoredOutput) -> pb::TaskStatusResponse {
         command: record.command.clone(),
         args: record.args.clone(),
         reduced: record.reduced.clone(),
-        limits: Some(limits(&record.limits)),
-        timeout: prost_types::Duration::try_from(record.limits.timeout).ok(),
+        limits: Some(limits),
+        timeout,
         labels: record.labels.clone(),
         profile: record.profile.clone(),
         output_bytes: output.bytes,
@@ -99,21 +100,5 @@ fn truncation(truncation: Truncation) -> &'static str {
     match truncation {
         Truncation::OutputCap => "output_cap",
         Truncation::DiskFull => "disk_full",
-    }
-}
-
-fn limits(limits: &Limits) -> pb::Limits {
-    pb::Limits {
-        memory_bytes: limits.memory_bytes,
-        cpus: limits.cpus,
-        cpu_time: prost_types::Duration::try_from(limits.cpu_time).ok(),
-        pids: limits.pids,
-        io_read_bps: limits.io_read_bps,
-        io_write_bps: limits.io_write_bps,
-        output_bytes: limits.output_bytes,
-        nofile: limits.nofile,
-        fsize_bytes: limits.fsize_bytes,
-        disk_bytes: limits.disk_bytes,
-        inodes: limits.inodes,
     }
 }

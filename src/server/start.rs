@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use prost::Message;
 
@@ -13,6 +12,7 @@ use super::keep;
 use super::quota::Taken;
 use super::registry::{Claim, Registry, Stage};
 use crate::config::Profile;
+use crate::proto::limits::LimitFields;
 use crate::proto::task_manager as pb;
 use crate::task::id::TaskId;
 use crate::task::limits::Limits;
@@ -128,7 +128,8 @@ struct Parsed {
 fn parse(registry: &Registry, caller: &Caller, request: pb::StartTaskRequest) -> Result<Parsed, ApiError> {
     let name = if request.profile.is_empty() { "default" } else { &request.profile };
     let profile = profile(registry, caller, name)?;
-    let limits = limits(profile, name, request.limits.as_ref(), request.timeout.as_ref())?;
+    let limits =
+        limits(profile, name, LimitFields { limits: request.limits.unwrap_or_default(), timeout: request.timeout })?;
     check_labels(&request.labels)?;
     let mut spec = TaskSpec::new(&request.command, request.args)?.with_limits(limits.clone())?;
     for (name, value) in &request.env {
@@ -174,50 +175,12 @@ fn profile<'a>(registry: &'a Registry, caller: &Caller, name: &str) -> Result<&'
 }
 
 /// The limits in force: the profile's, lowered where the request asks for it.
-fn limits(
-    profile: &Profile,
-    name: &str,
-    asked: Option<&pb::Limits>,
-    timeout: Option<&prost_types::Duration>,
-) -> Result<Limits, ApiError> {
-    let asked = asked.cloned().unwrap_or_default();
-    let mut limits = profile.limits.clone();
-    let count = |field: &mut u64, value: u64| {
-        if value != 0 {
-            *field = value;
-        }
-    };
-    count(&mut limits.memory_bytes, asked.memory_bytes);
-    count(&mut limits.pids, asked.pids);
-    count(&mut limits.io_read_bps, asked.io_read_bps);
-    count(&mut limits.io_write_bps, asked.io_write_bps);
-    count(&mut limits.output_bytes, asked.output_bytes);
-    count(&mut limits.nofile, asked.nofile);
-    count(&mut limits.fsize_bytes, asked.fsize_bytes);
-    count(&mut limits.disk_bytes, asked.disk_bytes);
-    count(&mut limits.inodes, asked.inodes);
-    if asked.cpus != 0.0 {
-        limits.cpus = asked.cpus;
-    }
-    if let Some(time) = asked.cpu_time {
-        limits.cpu_time = duration("cpu_time", &time)?;
-    }
-    if let Some(time) = timeout {
-        limits.timeout = duration("timeout", time)?;
-    }
+fn limits(profile: &Profile, name: &str, asked: LimitFields) -> Result<Limits, ApiError> {
+    let limits = asked.asked()?.over(&profile.limits);
     // First what is too much: of too much memory, an io limit is too little.
     profile.admits(name, &limits)?;
     limits.validate()?;
     Ok(limits)
-}
-
-/// A span of time in a request, which must not be negative. Not by the type's own conversion: that negates the seconds, and
-/// the least of them have no opposite.
-pub fn duration(field: &'static str, value: &prost_types::Duration) -> Result<Duration, SpecError> {
-    match (u64::try_from(value.seconds), u64::try_from(value.nanos)) {
-        (Ok(seconds), Ok(nanos)) => Ok(Duration::from_secs(seconds) + Duration::from_nanos(nanos)),
-        _ => Err(SpecError::new(field, "must not be negative; write for example 90s")),
-    }
 }
 
 fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), SpecError> {
@@ -247,19 +210,4 @@ fn token(request: &pb::StartTaskRequest) -> Result<Option<Token>, SpecError> {
     let digest = ring::digest::digest(&ring::digest::SHA256, &rest.encode_to_vec());
     let digest = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
     Ok(Some(Token { token: token.clone(), digest }))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_span_of_time_is_too_odd_to_be_answered() {
-        let of = |seconds, nanos| duration("timeout", &prost_types::Duration { seconds, nanos });
-        assert_eq!(of(1, 500_000_000), Ok(Duration::from_millis(1500)));
-        assert_eq!(of(i64::MAX, i32::MAX).unwrap().as_secs(), i64::MAX as u64 + 2);
-        for (seconds, nanos) in [(-1, 0), (0, -1), (i64::MIN, 0), (i64::MIN, i32::MIN), (i64::MAX, i32::MIN)] {
-            assert_eq!(of(seconds, nanos).unwrap_err().field, "timeout", "{seconds} {nanos}");
-        }
-    }
 }

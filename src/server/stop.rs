@@ -6,7 +6,7 @@ use super::authorize::{Caller, Verb};
 use super::error::ApiError;
 use super::gate::Served;
 use super::registry::{Found, Registry};
-use super::start::duration;
+use crate::proto::limits::duration;
 use crate::proto::task_manager as pb;
 
 /// Asks a task to end; the answer means that it was asked.

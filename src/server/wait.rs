@@ -7,7 +7,7 @@ use super::error::ApiError;
 use super::gate::Served;
 use super::get_status::status;
 use super::registry::{Found, Registry, Stage};
-use super::start::duration;
+use crate::proto::limits::duration;
 use crate::proto::task_manager as pb;
 
 /// The final status, or the status as it is when the timeout is over.

@@ -42,3 +42,16 @@ pub fn block_all() -> Result<(), Errno> {
 pub fn unblock_all() -> Result<(), Errno> {
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::task::signal::name;
+
+    #[test]
+    fn names_are_the_kernels() {
+        for signal in nix::sys::signal::Signal::iterator() {
+            assert_eq!(name(signal as i32), signal.as_str());
+        }
+        assert_eq!([name(32), name(37), name(0), name(-1)], ["SIG32", "SIGRTMIN+3", "SIG0", "SIG-1"]);
+    }
+}

@@ -1,15 +1,16 @@
 //! What a task may use. All limits are on by default; there is no "unlimited".
 
+mod table;
+
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use table::{AskedLimits, LIMITS, Limit, Quantity, Unit};
+
 use super::spec::SpecError;
 use super::units::exact_bytes;
 use crate::mutation::{Defence, off};
-
-/// The least memory a sandbox can be built in; below it the set-up itself would be killed.
-pub const MIN_MEMORY: u64 = 8 << 20;
 
 /// The longest that a page of a host file stays in a task's io queue, in seconds. Under the 5 s after which a launcher counts as silent
 /// and an end as violated, because taskman's own pages may be among them.
@@ -78,23 +79,35 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Checks what no single field's parser can know.
+    /// Of a task that was given nothing at all; no task is.
+    pub(crate) const NONE: Self = Self {
+        memory_bytes: 0,
+        cpus: 0.0,
+        cpu_time: Duration::ZERO,
+        timeout: Duration::ZERO,
+        pids: 0,
+        io_read_bps: 0,
+        io_write_bps: 0,
+        output_bytes: 0,
+        nofile: 0,
+        fsize_bytes: 0,
+        disk_bytes: 0,
+        inodes: 0,
+    };
+
+    /// Checks that no limit is less than a task can run with.
     pub fn validate(&self) -> Result<(), SpecError> {
-        if self.memory_bytes < MIN_MEMORY {
-            return Err(SpecError::new(
-                "memory",
-                format!("at least {}M are needed to build the sandbox", MIN_MEMORY >> 20),
-            ));
+        if !self.cpus.is_finite() {
+            return Err(SpecError::new("cpus", "must be a number"));
         }
-        if self.nofile < 16 {
-            return Err(SpecError::new("nofile", "at least 16 are needed for a program to load its libraries"));
-        }
-        if !self.cpus.is_finite() || self.cpus < 0.01 {
-            return Err(SpecError::new("cpus", "must lie between 0.01 and 8192"));
+        for limit in &LIMITS {
+            if limit.get(self) < limit.least {
+                return Err(SpecError::new(limit.name, limit.too_little()));
+            }
         }
         let least = least_io_bps(self.memory_bytes);
         for (field, value) in [("io_read_bps", self.io_read_bps), ("io_write_bps", self.io_write_bps)] {
-            if value < least && !(value > 0 && off(Defence::IoFloor)) {
+            if value < least && !off(Defence::IoFloor) {
                 let (least, memory) = (exact_bytes(least), exact_bytes(self.memory_bytes));
                 return Err(SpecError::new(
                     field,
@@ -104,20 +117,6 @@ impl Limits {
                     ),
                 ));
             }
-        }
-        for (field, value) in [
-            ("pids", self.pids),
-            ("output_limit", self.output_bytes),
-            ("fsize", self.fsize_bytes),
-            ("disk", self.disk_bytes),
-            ("inodes", self.inodes),
-        ] {
-            if value == 0 {
-                return Err(SpecError::new(field, "must be at least 1"));
-            }
-        }
-        if self.timeout.is_zero() || self.cpu_time.is_zero() {
-            return Err(SpecError::new("timeout", "must be at least 1ms"));
         }
         Ok(())
     }
@@ -147,12 +146,12 @@ mod tests {
             limits.validate().map_err(|error| error.to_string())
         };
         assert_eq!(with(512 << 20, 128 << 20, 128 << 20), Ok(()));
-        assert_eq!(with(MIN_MEMORY, 2 << 20, 2 << 20), Ok(()));
+        assert_eq!(with(8 << 20, 2 << 20, 2 << 20), Ok(()));
         let refused = with(512 << 20, (128 << 20) - 1, 128 << 20).unwrap_err();
         assert!(refused.starts_with("io_read_bps: must be at least 128M with a memory of 512M, or "), "{refused}");
         let refused = with(u64::MAX, u64::MAX / 4 + 1, 1).unwrap_err();
         assert!(refused.starts_with("io_write_bps: must be at least 4194304T with a memory of "), "{refused}");
-        assert!(with(MIN_MEMORY, 0, 2 << 20).unwrap_err().starts_with("io_read_bps: must be at least 2M "));
+        assert_eq!(with(8 << 20, 0, 2 << 20).unwrap_err(), "io_read_bps: must be at least 1");
         assert_eq!(Limits::default().validate(), Ok(()));
     }
 }
