@@ -23,6 +23,7 @@ use crate::mutation::{Defence, off};
 use crate::task::outcome::Reason;
 use crate::task::profile::Profile;
 use crate::task::report::Report;
+use crate::task::request::TaskRequest;
 use crate::task::spec::{SpecError, TaskSpec};
 use crate::task::units;
 
@@ -127,18 +128,18 @@ fn note_few_cpus(args: &Args, spec: &TaskSpec) {
 
 fn spec(args: &Args) -> Result<TaskSpec, SpecError> {
     let (command, arguments) = args.command.split_first().ok_or_else(|| SpecError::new("command", "is missing"))?;
-    let mut spec = TaskSpec::new(command, arguments)?.with_limits(args.limits.over_defaults())?;
-    if let Some(workdir) = &args.shape.workdir {
-        spec = spec.with_workdir(workdir)?;
-    }
-    if let Some(hostname) = &args.shape.hostname {
-        spec = spec.with_hostname(hostname)?;
-    }
-    for (name, value) in args.shape.variables()? {
-        spec = spec.with_env(name, value)?;
-    }
+    let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+    let request = TaskRequest {
+        env: args.shape.variables()?.into_iter().map(owned).collect(),
+        working_dir: args.shape.workdir.clone(),
+        hostname: args.shape.hostname.clone(),
+        limits: args.limits.over_defaults(),
+        bind_ro: args.shape.bind_ro.iter().map(ToString::to_string).collect(),
+        split_output: true,
+        ..TaskRequest::new(command, arguments)
+    };
+    let mut spec = request.validate()?;
     spec.profile = args.profile;
-    spec.binds.clone_from(&args.shape.bind_ro);
     spec.strict = !args.no_strict;
     Ok(spec)
 }

@@ -16,7 +16,8 @@ use crate::fault;
 use crate::output::{Allowance, Log, Prepared, Source};
 use crate::store::Inserted;
 use crate::task::record::{End, Record, StoredOutput};
-use crate::wire::{Ended, StartRequest, Started};
+use crate::task::request::TaskRequest;
+use crate::wire::{Ended, Started};
 
 /// How long to wait before trying again to record an end that could not be recorded.
 const RETRY: Duration = Duration::from_secs(1);
@@ -27,7 +28,7 @@ const RETRY: Duration = Duration::from_secs(1);
 pub async fn start(
     registry: &Arc<Registry>,
     record: Record,
-    request: StartRequest,
+    request: TaskRequest,
     place: Taken,
     claim: Option<Claim>,
 ) -> Result<(), ApiError> {
@@ -40,7 +41,7 @@ pub async fn start(
 async fn keep(
     registry: Arc<Registry>,
     live: Arc<Live>,
-    request: StartRequest,
+    request: TaskRequest,
     (place, claim): (Taken, Option<Claim>),
     answer: oneshot::Sender<Result<(), ApiError>>,
 ) {
@@ -68,7 +69,7 @@ async fn keep(
 
 type Begun = (mpsc::UnboundedReceiver<TaskEvent>, Arc<Allowance>);
 
-async fn begin(registry: &Registry, live: &Live, request: StartRequest) -> Result<Begun, ApiError> {
+async fn begin(registry: &Registry, live: &Live, request: TaskRequest) -> Result<Begun, ApiError> {
     let record = live.record().clone();
     if let Inserted::Repeated(first) = registry.store.insert(record).await? {
         return Err(ApiError::AlreadyExists(format!("client_token: task {} was started with this token", first.id)));

@@ -14,7 +14,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::containment::{Answer, HealthView, Line, Query, Scan};
 use crate::error::{StartError, SysError};
 use crate::task::id::TaskId;
-use crate::wire::{self, Ended, Event, PacketError, Parked, Request, StartRequest, Started};
+use crate::task::request::TaskRequest;
+use crate::wire::{self, Ended, Event, PacketError, Parked, Request, Started};
 
 /// Requests that wait for the socket; beyond it, callers wait.
 const WAITING: usize = 1024;
@@ -84,7 +85,7 @@ impl Link {
     }
 
     /// Asks for a task; its events come out of the receiver, [`TaskEvent::Failed`] or [`TaskEvent::Ended`] last.
-    pub async fn start(&self, request: StartRequest) -> mpsc::UnboundedReceiver<TaskEvent> {
+    pub async fn start(&self, request: TaskRequest) -> mpsc::UnboundedReceiver<TaskEvent> {
         // At most three events per task, so the channel is bounded by what is sent.
         let (sender, receiver) = mpsc::unbounded_channel();
         self.waiting().tasks.insert(request.task, sender);

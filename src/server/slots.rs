@@ -4,7 +4,8 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::task::id::TaskId;
-use crate::wire::{Parked, StartRequest};
+use crate::task::request::TaskRequest;
+use crate::wire::{Parked, Shape};
 
 /// Those that nobody has taken.
 #[derive(Default)]
@@ -24,8 +25,8 @@ impl Slots {
     }
 
     /// One for this request, for good. The newest: what is more than is needed grows old, and is ended.
-    pub fn take(&self, request: &StartRequest) -> Option<TaskId> {
-        let shape = request.shape()?;
+    pub fn take(&self, request: &TaskRequest) -> Option<TaskId> {
+        let shape = Shape::of(request)?;
         let mut ready = self.ready();
         let newest = ready.iter().rposition(|slot| slot.shape == shape)?;
         Some(ready.remove(newest).slot)
@@ -47,16 +48,16 @@ mod tests {
 
     #[test]
     fn a_sandbox_is_taken_once_and_only_for_its_shape() {
-        let request = StartRequest::sample();
+        let request = TaskRequest::new("true", [""; 0]);
         let slots = Slots::default();
         let ids = [TaskId::random(), TaskId::random(), TaskId::random()];
         for slot in ids {
-            slots.add(Parked { slot, shape: request.shape().unwrap(), built_micros: 1 });
+            slots.add(Parked { slot, shape: Shape::of(&request).unwrap(), built_micros: 1 });
         }
         slots.remove(ids[1]);
         assert_eq!(slots.count(), 2);
-        assert_eq!(slots.take(&StartRequest { split_output: true, ..request.clone() }), None);
-        assert_eq!(slots.take(&StartRequest { bind_ro: vec!["/opt".into()], ..request.clone() }), None);
+        assert_eq!(slots.take(&TaskRequest { split_output: true, ..request.clone() }), None);
+        assert_eq!(slots.take(&TaskRequest { bind_ro: vec!["/opt".into()], ..request.clone() }), None);
         let taken = [slots.take(&request), slots.take(&request), slots.take(&request)];
         assert_eq!(taken, [Some(ids[2]), Some(ids[0]), None]);
     }

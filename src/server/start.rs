@@ -15,10 +15,9 @@ use crate::config::Profile;
 use crate::proto::limits::LimitFields;
 use crate::proto::task_manager as pb;
 use crate::task::id::TaskId;
-use crate::task::limits::Limits;
 use crate::task::record::{Record, Token, now};
+use crate::task::request::TaskRequest;
 use crate::task::spec::{SpecError, TaskSpec};
-use crate::wire::StartRequest;
 
 /// Longest token, label name and label value.
 const LONGEST: usize = 256;
@@ -54,7 +53,7 @@ pub async fn start(
 enum Admitted {
     New {
         record: Box<Record>,
-        start: Box<StartRequest>,
+        start: Box<TaskRequest>,
         place: Taken,
         claim: Option<Claim>,
     },
@@ -120,7 +119,7 @@ fn repeated(first: &Record, token: &Token) -> Result<TaskId, ApiError> {
 
 struct Parsed {
     spec: TaskSpec,
-    start: StartRequest,
+    start: TaskRequest,
     labels: BTreeMap<String, String>,
 }
 
@@ -128,38 +127,21 @@ struct Parsed {
 fn parse(registry: &Registry, caller: &Caller, request: pb::StartTaskRequest) -> Result<Parsed, ApiError> {
     let name = if request.profile.is_empty() { "default" } else { &request.profile };
     let profile = profile(registry, caller, name)?;
-    let limits =
-        limits(profile, name, LimitFields { limits: request.limits.unwrap_or_default(), timeout: request.timeout })?;
+    let asked = LimitFields { limits: request.limits.unwrap_or_default(), timeout: request.timeout };
     check_labels(&request.labels)?;
-    let mut spec = TaskSpec::new(&request.command, request.args)?.with_limits(limits.clone())?;
-    for (name, value) in &request.env {
-        spec = spec.with_env(name, value)?;
-    }
     let given = |text: String| Some(text).filter(|text| !text.is_empty());
-    let (working_dir, hostname) = (given(request.working_dir), given(request.hostname));
-    if let Some(dir) = &working_dir {
-        spec = spec.with_workdir(dir)?;
-    }
-    if let Some(hostname) = &hostname {
-        spec = spec.with_hostname(hostname)?;
-    }
-    for bind in &request.bind_ro {
-        profile.may_bind(&bind.parse()?)?;
-    }
-    let start = StartRequest {
-        task: spec.id,
+    let start = TaskRequest {
         owner: caller.name.clone(),
-        command: spec.command.clone(),
-        args: spec.args.clone(),
         env: request.env,
-        working_dir,
-        hostname,
+        working_dir: given(request.working_dir),
+        hostname: given(request.hostname),
         profile: name.to_owned(),
-        limits,
+        limits: asked.asked()?.over(&profile.limits),
         bind_ro: request.bind_ro,
         split_output: request.split_output,
+        ..TaskRequest::new(&request.command, request.args)
     };
-    Ok(Parsed { spec, start, labels: request.labels })
+    Ok(Parsed { spec: registry.config.admit(&start)?, start, labels: request.labels })
 }
 
 /// The profile, if it exists and is granted to the caller; the two are not told apart.
@@ -172,15 +154,6 @@ fn profile<'a>(registry: &'a Registry, caller: &Caller, name: &str) -> Result<&'
         let message = format!("{name:?} does not exist or is not granted to you; leave it out for the default profile");
         SpecError::new("profile", message).into()
     })
-}
-
-/// The limits in force: the profile's, lowered where the request asks for it.
-fn limits(profile: &Profile, name: &str, asked: LimitFields) -> Result<Limits, ApiError> {
-    let limits = asked.asked()?.over(&profile.limits);
-    // First what is too much: of too much memory, an io limit is too little.
-    profile.admits(name, &limits)?;
-    limits.validate()?;
-    Ok(limits)
 }
 
 fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), SpecError> {

@@ -7,6 +7,7 @@ pub mod outcome;
 pub mod profile;
 pub mod record;
 pub mod report;
+pub mod request;
 pub mod signal;
 pub mod spec;
 pub mod units;

@@ -1,6 +1,5 @@
 //! The messages, one type per direction.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -12,13 +11,14 @@ use crate::task::limits::Limits;
 use crate::task::outcome::Outcome;
 use crate::task::record::UnixMillis;
 use crate::task::report::{Containment, Usage};
+use crate::task::request::TaskRequest;
 
 /// From the server to the launcher.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum Request {
     /// Start a task; answered by [`Event::Started`] or [`Event::StartFailed`].
-    Start(Box<StartRequest>),
+    Start(Box<TaskRequest>),
     /// Ask a task to end: SIGTERM, and a kill of everything after the grace. A task that is not there has ended.
     Stop {
         /// Which.
@@ -58,25 +58,6 @@ pub enum Request {
     Goodbye,
 }
 
-/// A task to start. Everything in it is checked again by the launcher.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[allow(missing_docs)] // named as in proto/task.proto
-pub struct StartRequest {
-    pub task: TaskId,
-    /// Written on the task's group, for incident reports; nothing is decided by it.
-    pub owner: String,
-    pub command: String,
-    pub args: Vec<String>,
-    pub env: BTreeMap<String, String>,
-    pub working_dir: Option<String>,
-    pub hostname: Option<String>,
-    pub profile: String,
-    pub limits: Limits,
-    pub bind_ro: Vec<String>,
-    pub split_output: bool,
-}
-
 /// All of a request that goes into the building of its sandbox: one that was built for a request of the same shape can be
 /// this one's.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -89,12 +70,12 @@ pub struct Shape {
     pub split_output: bool,
 }
 
-impl StartRequest {
-    /// The shape of its sandbox. None has one that shows paths of the host's choosing: what lies there may be another thing
+impl Shape {
+    /// The shape of a request's sandbox. None has one that shows paths of the host's choosing: what lies there may be another thing
     /// tomorrow, and a sandbox built today would show the old one.
-    pub fn shape(&self) -> Option<Shape> {
+    pub fn of(request: &TaskRequest) -> Option<Self> {
         // Every field by name, so that a new one does not compile until someone has thought of it here.
-        let Self {
+        let TaskRequest {
             task: _,
             owner: _,
             command: _,
@@ -106,10 +87,10 @@ impl StartRequest {
             limits,
             bind_ro,
             split_output,
-        } = self;
+        } = request;
         // These are watched from outside, and nothing of the sandbox is made by them.
         let limits = Limits { cpu_time: Duration::ZERO, timeout: Duration::ZERO, output_bytes: 0, ..limits.clone() };
-        bind_ro.is_empty().then(|| Shape {
+        bind_ro.is_empty().then(|| Self {
             profile: profile.clone(),
             limits,
             hostname: hostname.clone(),
@@ -215,24 +196,4 @@ pub struct Ended {
     pub containment: Containment,
     /// Time from the moment its end was seen to the proof, in microseconds.
     pub cleanup_micros: u64,
-}
-
-#[cfg(test)]
-impl StartRequest {
-    /// A request that nothing speaks against, for tests.
-    pub fn sample() -> Self {
-        Self {
-            task: TaskId::random(),
-            owner: "alice".into(),
-            command: "true".into(),
-            args: Vec::new(),
-            env: BTreeMap::new(),
-            working_dir: None,
-            hostname: None,
-            profile: "default".into(),
-            limits: Limits::default(),
-            bind_ro: Vec::new(),
-            split_output: false,
-        }
-    }
 }

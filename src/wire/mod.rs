@@ -8,5 +8,5 @@ mod message;
 mod packet;
 
 pub use crate::sys::socket::Sender;
-pub use message::{Ended, Event, Parked, Request, Shape, StartRequest, Started};
+pub use message::{Ended, Event, Parked, Request, Shape, Started};
 pub use packet::{MAX_FDS, MAX_MESSAGE, Packet, PacketError, VERSION, abandon, pair, receive, send};

@@ -15,8 +15,9 @@ use crate::task::id::TaskId;
 use crate::task::limits::Limits;
 use crate::task::outcome::{ExitStatus, Outcome, Reason};
 use crate::task::report::{Check, Containment, Usage};
+use crate::task::request::TaskRequest;
 use crate::task::spec::SpecError;
-use crate::wire::{Ended, Event, Parked, Request, Shape, StartRequest, Started};
+use crate::wire::{Ended, Event, Parked, Request, Shape, Started};
 
 fn round_trip<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(message: &T, passed: usize) {
     let (here, there) = pair().unwrap();
@@ -34,7 +35,7 @@ fn round_trip<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(mes
 }
 
 fn start(args: Vec<String>) -> Request {
-    Request::Start(Box::new(StartRequest {
+    Request::Start(Box::new(TaskRequest {
         task: TaskId::random(),
         owner: "alice".into(),
         command: "sh".into(),

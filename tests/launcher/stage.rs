@@ -1,6 +1,5 @@
 //! The three processes of a case: the test, the launcher it forks, and the server that the launcher forks.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,6 +12,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{Pid, getppid, pipe};
+use taskman::Launcher;
 use taskman::config::{Config, Overrides};
 use taskman::containment::HealthView;
 use taskman::launch::service;
@@ -20,8 +20,8 @@ use taskman::sys::clone::{Side, split};
 use taskman::sys::pidfd::PidFd;
 use taskman::task::id::TaskId;
 use taskman::task::report::Verdict;
-use taskman::wire::{self, Ended, Event, PacketError, Request, Sender, StartRequest, Started};
-use taskman::{Launcher, Limits};
+use taskman::task::request::TaskRequest;
+use taskman::wire::{self, Ended, Event, PacketError, Request, Sender, Started};
 
 use crate::played::PLAYED;
 
@@ -185,20 +185,9 @@ impl Client {
     }
 
     /// Starts a task and returns its id.
-    pub fn start(&self, command: &[&str], change: impl FnOnce(&mut StartRequest)) -> TaskId {
-        let mut request = StartRequest {
-            task: TaskId::random(),
-            owner: "alice".into(),
-            command: command[0].into(),
-            args: command[1..].iter().map(|arg| (*arg).to_owned()).collect(),
-            env: BTreeMap::new(),
-            working_dir: None,
-            hostname: None,
-            profile: "default".into(),
-            limits: Limits::default(),
-            bind_ro: Vec::new(),
-            split_output: false,
-        };
+    pub fn start(&self, command: &[&str], change: impl FnOnce(&mut TaskRequest)) -> TaskId {
+        let (program, args) = command.split_first().expect("a command");
+        let mut request = TaskRequest { owner: "alice".into(), ..TaskRequest::new(program, args.iter().copied()) };
         change(&mut request);
         let task = request.task;
         self.send(&Request::Start(Box::new(request)));

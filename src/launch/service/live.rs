@@ -22,8 +22,9 @@ use crate::task::id::TaskId;
 use crate::task::outcome::{ExitStatus, Outcome, Reason};
 use crate::task::record::UnixMillis;
 use crate::task::report::{Check, Containment, Usage};
+use crate::task::request::TaskRequest;
 use crate::task::spec::TaskSpec;
-use crate::wire::{Ended, Event, StartRequest, Started};
+use crate::wire::{Ended, Event, Started};
 
 /// Once init is reaped the rest is a matter of microseconds; this is the most the loop stands still for one task.
 const SETTLE: Duration = Duration::from_millis(100);
@@ -57,7 +58,7 @@ pub struct Live {
     /// Of a sandbox that ends as none: the task to start under its id when it is gone.
     pub instead: Option<Instead>,
     /// It was built before anybody came for it, and this is who came: until the command was executed.
-    taken: Option<StartRequest>,
+    taken: Option<TaskRequest>,
     /// Asked for while the task was being started.
     stop: Option<(Duration, Reason)>,
     /// When its end was seen.
@@ -95,7 +96,7 @@ impl Live {
     }
 
     /// Makes the sandbox that waits the task of this request, which is `spec`.
-    pub fn take(&mut self, request: &StartRequest, spec: TaskSpec, poller: &mut Poller) -> Result<(), StartError> {
+    pub fn take(&mut self, request: &TaskRequest, spec: TaskSpec, poller: &mut Poller) -> Result<(), StartError> {
         let Stage::Starting(starting) = &mut self.stage else {
             return Err(StartError::Refused("it does not wait".to_owned()));
         };

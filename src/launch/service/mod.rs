@@ -12,9 +12,8 @@
 //! | any of this, under a service manager | it is told (`managed`) |
 //!
 //! Nothing a request names reaches the kernel unchecked: a task is one that this process started itself, and what a new one
-//! may be stands in this process's own copy of the configuration (`admit`).
+//! may be stands in this process's own copy of the configuration (`Config::admit`).
 
-mod admit;
 mod audited;
 mod auditor;
 mod live;
@@ -49,7 +48,8 @@ use crate::log::{self, Level};
 use crate::sys::pidfd::PidFd;
 use crate::sys::{fd, scheduling, signal};
 use crate::task::id::TaskId;
-use crate::wire::{Event, PacketError, Sender, StartRequest};
+use crate::task::request::TaskRequest;
+use crate::wire::{Event, PacketError, Sender};
 use auditor::Auditor;
 use live::{Live, News};
 use managed::Signs;
@@ -130,7 +130,7 @@ struct Service<'a> {
     live: BTreeMap<Owner, Live>,
     ids: HashMap<TaskId, Owner>,
     /// Admitted, and not begun while too many others are being started.
-    waiting: VecDeque<StartRequest>,
+    waiting: VecDeque<TaskRequest>,
     pool: Pool,
     /// Since when a sandbox is wanted ahead of need, and when a task was last asked for.
     lacking: Option<Instant>,

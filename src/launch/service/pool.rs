@@ -4,12 +4,12 @@
 //! dies by itself takes all. So a shape that is asked for in bursts soon has a burst's worth waiting, one that is forgotten
 //! costs nothing, and one that cannot be built is not tried for ever.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::task::id::TaskId;
 use crate::task::limits::Limits;
-use crate::wire::{Shape, StartRequest};
+use crate::task::request::TaskRequest;
+use crate::wire::Shape;
 
 /// Shapes at once. Whoever asks for ever new ones gets them cold.
 const KINDS: usize = 8;
@@ -57,8 +57,8 @@ impl Pool {
     }
 
     /// Notes a start. Whether it found a sandbox decides how many its shape should have.
-    pub fn note(&mut self, request: &StartRequest, found: bool, now: Instant) {
-        let Some(shape) = request.shape().filter(|_| self.most > 0) else { return };
+    pub fn note(&mut self, request: &TaskRequest, found: bool, now: Instant) {
+        let Some(shape) = Shape::of(request).filter(|_| self.most > 0) else { return };
         if let Some(kind) = self.kinds.iter_mut().find(|kind| kind.shape == shape) {
             (kind.asked, kind.limits) = (now, request.limits.clone());
             if !found {
@@ -75,29 +75,25 @@ impl Pool {
     }
 
     /// A request for a sandbox of the shape that lacks most, with nothing in it that is anybody's.
-    pub fn lacking(&self) -> Option<StartRequest> {
+    pub fn lacking(&self) -> Option<TaskRequest> {
         let lacks = |kind: &&Kind| kind.wanted.saturating_sub(kind.slots.len());
         let room = self.kinds.iter().map(|kind| kind.slots.len()).sum::<usize>() < self.most;
         let kind = self.kinds.iter().max_by_key(lacks).filter(|kind| room && lacks(kind) > 0)?;
         let Shape { profile, hostname, split_output, limits: _ } = kind.shape.clone();
-        Some(StartRequest {
-            task: TaskId::random(),
+        let nobodys = TaskRequest::new("parked", [""; 0]);
+        Some(TaskRequest {
             owner: "nobody".to_owned(),
-            command: "parked".to_owned(),
-            args: Vec::new(),
-            env: BTreeMap::new(),
-            working_dir: None,
             hostname,
             profile,
             limits: kind.limits.clone(),
-            bind_ro: Vec::new(),
             split_output,
+            ..nobodys
         })
     }
 
     /// The sandbox of this request is in the making.
-    pub fn begun(&mut self, request: &StartRequest, now: Instant) {
-        let shape = request.shape();
+    pub fn begun(&mut self, request: &TaskRequest, now: Instant) {
+        let shape = Shape::of(request);
         if let Some(kind) = self.kinds.iter_mut().find(|kind| Some(&kind.shape) == shape.as_ref()) {
             kind.slots.push(Slot { id: request.task, since: now, at: At::Built });
         }
@@ -113,8 +109,8 @@ impl Pool {
     }
 
     /// Whether this sandbox waits for a request of this shape.
-    pub fn waits(&self, id: TaskId, request: &StartRequest) -> bool {
-        let Some(shape) = request.shape() else { return false };
+    pub fn waits(&self, id: TaskId, request: &TaskRequest) -> bool {
+        let Some(shape) = Shape::of(request) else { return false };
         let of_shape = self.kinds.iter().filter(|kind| kind.shape == shape).flat_map(|kind| &kind.slots);
         of_shape.into_iter().any(|slot| slot.id == id && slot.at == At::Parked)
     }
@@ -171,17 +167,19 @@ impl Pool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     const IDLE: Duration = Duration::from_secs(60);
 
-    fn request(profile: &str) -> StartRequest {
-        StartRequest {
+    fn request(profile: &str) -> TaskRequest {
+        TaskRequest {
             args: vec!["a secret".into()],
             env: BTreeMap::from([("SECRET".into(), "another".into())]),
             working_dir: Some("/tmp".into()),
             profile: profile.into(),
-            ..StartRequest::sample()
+            ..TaskRequest::new("true", [""; 0])
         }
     }
 
@@ -253,11 +251,11 @@ mod tests {
         assert!(!pool.waits(wanted.task, &request("a")), "it is not built yet");
         pool.parked(wanted.task, now);
         // What is watched from outside, and what is executed, may differ.
-        let mut same = StartRequest { command: "other".into(), working_dir: None, ..request("a") };
+        let mut same = TaskRequest { command: "other".into(), working_dir: None, ..request("a") };
         same.limits.timeout /= 2;
         assert!(pool.waits(wanted.task, &same));
         for change in [
-            (|other| other.limits.memory_bytes /= 2) as fn(&mut StartRequest),
+            (|other| other.limits.memory_bytes /= 2) as fn(&mut TaskRequest),
             |other| other.profile = "b".into(),
             |other| other.hostname = Some("other".into()),
             |other| other.split_output = true,
@@ -279,7 +277,7 @@ mod tests {
             assert!(pool.kinds.len() <= KINDS);
         }
         let kept = pool.lacking().unwrap();
-        assert_eq!(kept.shape(), request(&kept.profile).shape());
+        assert_eq!(Shape::of(&kept), Shape::of(&request(&kept.profile)));
         assert!(kept.args.is_empty() && kept.env.is_empty() && kept.working_dir.is_none(), "{kept:?}");
         assert_eq!((kept.owner.as_str(), kept.command.as_str()), ("nobody", "parked"));
         // One that has sandboxes is not forgotten for one that has none.

@@ -7,14 +7,15 @@ use nix::errno::Errno;
 
 use super::live::Live;
 use super::poller::STARTS;
-use super::{Service, admit, complain};
+use super::{Service, complain};
 use crate::error::{StartError, SysError};
 use crate::launch::Starting;
 use crate::task::id::TaskId;
 use crate::task::outcome::Reason;
+use crate::task::request::TaskRequest;
 use crate::task::spec::SpecError;
 use crate::task::units::human_bytes;
-use crate::wire::{self, Event, Packet, PacketError, Request, StartRequest};
+use crate::wire::{self, Event, Packet, PacketError, Request};
 
 /// Requests taken in one turn, so that tasks are watched however fast requests come.
 const BATCH: usize = 32;
@@ -101,7 +102,7 @@ impl Service<'_> {
         }
     }
 
-    pub(super) fn start(&mut self, request: StartRequest) {
+    pub(super) fn start(&mut self, request: TaskRequest) {
         let task = request.task;
         if let Err(error) = self.try_start(request) {
             self.tell(Event::StartFailed { task, error }, Vec::new());
@@ -151,7 +152,7 @@ impl Service<'_> {
         Crowd { most: self.config.quota.starting, owners: self.live.values().filter_map(Live::starting_for).collect() }
     }
 
-    fn try_start(&mut self, request: StartRequest) -> Result<(), StartError> {
+    fn try_start(&mut self, request: TaskRequest) -> Result<(), StartError> {
         self.last_start = Some(Instant::now());
         let task = request.task;
         let waiting = self.ids.get(&task).copied();
@@ -175,7 +176,7 @@ impl Service<'_> {
         if self.tasks() + self.waiting.len() >= most {
             return Err(refused(Errno::EAGAIN, format!("{most} tasks run, which is the most (quota.running)")));
         }
-        let spec = admit::spec(request.clone(), self.config)?;
+        let spec = self.config.admit(&request)?;
         if !self.crowd().has_room_for(&request.owner) {
             self.waiting.push_back(request);
             return Ok(());

@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 use super::live::Live;
 use super::poller::WARM;
 use super::pool::At;
-use super::{Owner, Service, admit, complain};
+use super::{Owner, Service, complain};
 use crate::error::StartError;
 use crate::task::id::TaskId;
 use crate::task::outcome::Reason;
+use crate::task::request::TaskRequest;
 use crate::task::spec::TaskSpec;
-use crate::wire::{Event, Parked, StartRequest};
+use crate::wire::{Event, Parked};
 
 /// Nothing is built for so long after a start: whoever starts tasks has the processors first. But starts that never pause do not
 /// put it off for longer than this.
@@ -23,14 +24,14 @@ const LATEST: Duration = Duration::from_millis(50);
 
 /// A task that is started when what has its id is gone, and what was asked of it meanwhile.
 pub struct Instead {
-    pub request: StartRequest,
+    pub request: TaskRequest,
     pub stop: Option<(Duration, Reason)>,
 }
 
 impl Service<'_> {
     /// Starts `spec` in the sandbox that waits under its id. Whatever is under that id and is no such sandbox is ended, and the
     /// task started when it is gone.
-    pub(super) fn take_slot(&mut self, serial: Owner, request: StartRequest, spec: TaskSpec) {
+    pub(super) fn take_slot(&mut self, serial: Owner, request: TaskRequest, spec: TaskSpec) {
         let id = spec.id;
         let waits = self.pool.waits(id, &request);
         let Some(live) = self.live.get_mut(&serial) else { return };
@@ -45,7 +46,7 @@ impl Service<'_> {
     }
 
     /// A start that found no sandbox under its id.
-    pub(super) fn note_miss(&mut self, request: &StartRequest) {
+    pub(super) fn note_miss(&mut self, request: &TaskRequest) {
         self.pool.note(request, false, Instant::now());
     }
 
@@ -116,9 +117,9 @@ impl Service<'_> {
         }
     }
 
-    fn build_slot(&mut self, request: StartRequest) -> Result<(), StartError> {
+    fn build_slot(&mut self, request: TaskRequest) -> Result<(), StartError> {
         self.pool.begun(&request, Instant::now());
-        let mut spec = admit::spec(request, self.config)?;
+        let mut spec = self.config.admit(&request)?;
         // Not known before someone comes for it.
         spec.owner = None;
         let starting = self.launcher.park(spec)?;
