@@ -1,6 +1,6 @@
 //! Names on the host that more than one process must agree on: where locks lie, and what a task's control group is called.
 //!
-//! Here and nowhere else, so that the auditor, which shares no code with the launcher, looks where the launcher writes.
+//! Here and nowhere else, so that the auditor, which uses nothing of `launch/`, looks where the launcher writes.
 
 use std::fs::File;
 use std::io::Write;

@@ -6,7 +6,8 @@
 //!  clock  ── every so often ────▶ scan ────────┘
 //! ```
 //!
-//! It shares no code with `launch/` or `sandbox/`: what they got wrong, it must not get wrong in the same way.
+//! It uses nothing of `launch/` or `sandbox/`: what they got wrong, it must not get wrong in the same way. What lies below
+//! both, it shares: `cgroup/`, `sys/`, `place`. A bug in the layout of cgroups can blind it as well.
 
 mod act;
 mod auditor;
