@@ -195,14 +195,18 @@ fn hands_stay_in_the_tree(bench: &Bench, _arm: Arm) -> Result<(), Fail> {
     bench.canary()?;
     let output = server.state().join("server/output").join(&task);
     require!(output.is_dir(), "no output at {}", output.display());
+    // Beside the state directory: a hard link does not leave its mount.
+    let kept = server.state().with_file_name("kept");
     let plant = || {
         symlink(yard.at("canary"), output.join("link"))?;
-        fs::hard_link(yard.at("canary/file"), output.join("hard"))
+        fs::write(&kept, "kept")?;
+        fs::hard_link(&kept, output.join("hard"))
     };
     plant().map_err(|e| broken(format!("plant: {e}")))?;
     server.ended(&server.task(&["--", "echo", "second"]));
     bench.tried(2);
     wait_until("the first task is forgotten", || (!output.exists()).then_some(()));
+    ensure!(fs::read(&kept).is_ok_and(|kept| kept == b"kept"), "a hard link's target was changed or deleted");
     drop(server);
     ensure!(yard.canary() == before, "what was deleted took the canary along: {}", yard.canary());
     bench.note("a symlink as the server's directory is refused; a symlink and a hard link go with an output, their targets do not");
