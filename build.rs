@@ -1,4 +1,5 @@
-//! Compiles the payload's seccomp filter, so that no start has to; and builds sandbox-init (`src/sys/reaper/main.rs`) as a static program without libc, to be embedded in the library.
+//! Compiles the seccomp filters of payload and sandbox-init, so that no start has to; and builds sandbox-init
+//! (`src/sys/reaper/main.rs`) as a static program without libc, to be embedded in the library.
 //!
 //! That is a program of its own so that nothing of the launcher is in its memory; it is this small so that executing it
 //! costs less than a tenth of a millisecond.
@@ -11,13 +12,16 @@ use std::process::Command;
 #[expect(dead_code, reason = "the library needs more of it")]
 mod seccomp;
 
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
+
 fn main() {
-    filter();
+    payloads_filters();
+    inits_filter();
     sandbox_init();
 }
 
 /// As arrays of Rust's.
-fn filter() {
+fn payloads_filters() {
     println!("cargo::rerun-if-changed=src/sandbox/seccomp");
     let instruction = |libc::sock_filter { code, jt, jf, k }| {
         format!("libc::sock_filter {{ code: {code}, jt: {jt}, jf: {jf}, k: {k} }},\n")
@@ -26,6 +30,21 @@ fn filter() {
         let array: String = seccomp::payload(own_filters).into_iter().map(instruction).collect();
         std::fs::write(out_dir().join(file), format!("[\n{array}]")).expect("OUT_DIR can be written to");
     }
+}
+
+/// What is not in its table kills init, and with it the sandbox: one answer for a match and one for the rest, which is what
+/// seccompiler is for.
+fn inits_filter() {
+    let calls = seccomp::table::INIT_TABLE.iter().map(|row| (i64::from(row.nr), Vec::new())).collect();
+    let (other, known) = (SeccompAction::KillProcess, SeccompAction::Allow);
+    let filter = SeccompFilter::new(calls, other, known, TargetArch::x86_64).expect("two actions");
+    let program = BpfProgram::try_from(filter).expect("a short filter");
+    let array: String = program
+        .iter()
+        .map(|i| format!("Instruction {{ code: {}, jt: {}, jf: {}, k: {} }},\n", i.code, i.jt, i.jf, i.k))
+        .collect();
+    let text = format!("pub static FILTER: [Instruction; {}] = [\n{array}];\n", program.len());
+    std::fs::write(out_dir().join("init-filter.rs"), text).expect("OUT_DIR can be written to");
 }
 
 fn out_dir() -> PathBuf {

@@ -3,11 +3,13 @@
 //!
 //! What is asked for is what `deploy/containers/` gives and `tests/container/` takes away again, one by one.
 
+use caps::{Capability, CapsHashSet};
+
 use super::Finding;
 use super::facts::{Facts, Surroundings};
 
 /// The capability that only the auditor uses, for its looks from outside.
-pub const AUDITOR_CAPABILITY: (&str, u8) = ("CAP_SYS_PTRACE", 19);
+pub const AUDITOR_CAPABILITY: (&str, Capability) = ("CAP_SYS_PTRACE", Capability::CAP_SYS_PTRACE);
 
 /// Profiles of AppArmor that runtimes put on a container by themselves, and that refuse every mount.
 const NO_MOUNTS: [&str; 4] = ["docker-default", "containers-default", "cri-containerd.apparmor.d", "crio-default"];
@@ -18,7 +20,7 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
         container(surroundings),
         user_namespace(&surroundings.foreign),
         security_module(&surroundings.confinement),
-        auditor(surroundings, facts.identity.effective_capabilities),
+        auditor(surroundings, &facts.identity.effective_capabilities),
     ]
 }
 
@@ -86,11 +88,11 @@ fn security_module(confinement: &str) -> Finding {
 }
 
 /// The auditor of `taskman-server`; `taskman run` has none.
-fn auditor(surroundings: &Surroundings, capabilities: u64) -> Finding {
+fn auditor(surroundings: &Surroundings, capabilities: &CapsHashSet) -> Finding {
     let why = "the auditor of taskman-server hears of an escape the moment it happens, and looks at tasks from outside; without, it sees by a scan every second what is there then";
-    let (name, bit) = AUDITOR_CAPABILITY;
+    let (name, capability) = AUDITOR_CAPABILITY;
     let deaf = surroundings.foreign.iter().any(|name| ["pid", "user"].contains(name));
-    let blind = capabilities & (1 << bit) == 0;
+    let blind = !capabilities.contains(&capability);
     let seen = match (deaf, blind) {
         (false, false) => {
             return Finding::ok("auditor", "the kernel tells it of processes and of writes to groups", why);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use caps::{CapSet, CapsHashSet};
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit};
 use nix::unistd::{AccessFlags, access};
@@ -35,7 +36,7 @@ pub(super) const SYSCTLS: [&str; 10] = [
 #[allow(missing_docs)] // named as the kernel and the files are
 pub struct Identity {
     pub euid: u32,
-    pub effective_capabilities: u64,
+    pub effective_capabilities: CapsHashSet,
     pub uid_map: String,
     pub passwd: String,
     pub group: String,
@@ -123,11 +124,9 @@ impl Facts {
 impl Identity {
     /// Asks; cheap enough for every start.
     pub fn gather() -> Self {
-        let status = text("/proc/self/status");
-        let capabilities = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
         Self {
             euid: nix::unistd::geteuid().as_raw(),
-            effective_capabilities: capabilities.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0),
+            effective_capabilities: caps::read(None, CapSet::Effective).unwrap_or_default(),
             uid_map: text("/proc/self/uid_map"),
             passwd: text("/etc/passwd"),
             group: text("/etc/group"),

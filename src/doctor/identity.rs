@@ -1,5 +1,7 @@
 //! Who taskman is, and whether the numbers it gives to tasks belong to anyone.
 
+use caps::Capability;
+
 use super::facts::{Facts, Identity};
 use super::{Finding, container};
 use crate::place::UidRange;
@@ -10,19 +12,19 @@ pub const NOT_ROOT: &str = "root: not root; only root can make namespaces, group
 /// The account, and its group, that may have the server's uid (`deploy/systemd/taskman.sysusers`).
 const SERVER_ACCOUNT: &str = "taskman";
 
-/// Capabilities that a start, a stop and a restart use, with their numbers: found by taking each away. CAP_SYS_RESOURCE,
+/// Capabilities that a start, a stop and a restart use: found by taking each away. CAP_SYS_RESOURCE,
 /// CAP_SYS_NICE and CAP_FOWNER are not among them.
-pub const CAPABILITIES: [(&str, u8, &str); 10] = [
-    ("CAP_CHOWN", 0, "hand the task its pipes"),
-    ("CAP_DAC_OVERRIDE", 1, "enter directories that are not root's"),
-    ("CAP_KILL", 5, "signal the task when it is to stop"),
-    ("CAP_SETGID", 6, "become the task's group"),
-    ("CAP_SETUID", 7, "become the task's user"),
-    ("CAP_SETPCAP", 8, "drop what is left for good"),
-    ("CAP_NET_ADMIN", 12, "bring the task's loopback up"),
-    ("CAP_SYS_ADMIN", 21, "make namespaces, mounts and groups"),
-    ("CAP_SYS_TIME", 25, "hide the host's uptime"),
-    ("CAP_MKNOD", 27, "make the task's devices"),
+pub const CAPABILITIES: [(&str, Capability, &str); 10] = [
+    ("CAP_CHOWN", Capability::CAP_CHOWN, "hand the task its pipes"),
+    ("CAP_DAC_OVERRIDE", Capability::CAP_DAC_OVERRIDE, "enter directories that are not root's"),
+    ("CAP_KILL", Capability::CAP_KILL, "signal the task when it is to stop"),
+    ("CAP_SETGID", Capability::CAP_SETGID, "become the task's group"),
+    ("CAP_SETUID", Capability::CAP_SETUID, "become the task's user"),
+    ("CAP_SETPCAP", Capability::CAP_SETPCAP, "drop what is left for good"),
+    ("CAP_NET_ADMIN", Capability::CAP_NET_ADMIN, "bring the task's loopback up"),
+    ("CAP_SYS_ADMIN", Capability::CAP_SYS_ADMIN, "make namespaces, mounts and groups"),
+    ("CAP_SYS_TIME", Capability::CAP_SYS_TIME, "hide the host's uptime"),
+    ("CAP_MKNOD", Capability::CAP_MKNOD, "make the task's devices"),
 ];
 
 pub(super) fn judge(facts: &Facts, uids: UidRange) -> Vec<Finding> {
@@ -45,7 +47,8 @@ pub(super) fn root(identity: &Identity) -> Finding {
 }
 
 pub(super) fn capabilities(identity: &Identity) -> Finding {
-    let lacking = CAPABILITIES.iter().filter(|(_, bit, _)| identity.effective_capabilities & (1 << bit) == 0);
+    let lacking =
+        CAPABILITIES.iter().filter(|(_, capability, _)| !identity.effective_capabilities.contains(capability));
     let lacking: Vec<_> = lacking.collect();
     let why = "setting a sandbox up takes them; the task itself gets none";
     if lacking.is_empty() {

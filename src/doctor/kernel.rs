@@ -1,5 +1,6 @@
 //! The kernel's part: calls, namespaces and filters, without any of which there is no sandbox.
 
+use caps::Capability;
 use nix::errno::Errno;
 
 use super::facts::Facts;
@@ -33,7 +34,7 @@ fn calls(facts: &Facts) -> Finding {
     let why = "a task is created inside its group and namespaces by these calls; a filter of an outer sandbox or container often takes them away";
     // Without the capability that they need, that is what is missing, and is said.
     let explained = |errno: Errno, name: &str| {
-        let has_sys_admin = facts.identity.effective_capabilities & (1 << 21) != 0;
+        let has_sys_admin = facts.identity.effective_capabilities.contains(&Capability::CAP_SYS_ADMIN);
         errno == Errno::EPERM && !has_sys_admin && NEED_SYS_ADMIN.contains(&name)
     };
     let refused: Vec<_> = facts.refused_calls.iter().filter(|(name, errno)| !explained(*errno, name)).collect();

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use caps::{Capability, CapsHashSet};
 use nix::errno::Errno;
 
 use super::facts::{Identity, NAMESPACES, Surroundings, Unwritable};
@@ -39,7 +40,7 @@ fn healthy() -> Facts {
         nofile_hard: 1 << 20,
         identity: Identity {
             euid: 0,
-            effective_capabilities: 0x1ff_feff_ffff, // all but CAP_SYS_RESOURCE
+            effective_capabilities: &caps::all() - &CapsHashSet::from([Capability::CAP_SYS_RESOURCE]),
             uid_map: "         0          0 4294967295\n".into(),
             passwd: "root:x:0:0:root:/root:/bin/sh\nu:x:1000:1000::/home/u:/bin/sh\n".into(),
             group: "root:x:0:\n".into(),
@@ -51,6 +52,10 @@ fn healthy() -> Facts {
         sysctls: BTreeMap::from(values.map(|(name, value)| (name, value.to_owned()))),
         surroundings: Surroundings::default(),
     }
+}
+
+fn lose(facts: &mut Facts, capability: Capability) {
+    assert!(facts.identity.effective_capabilities.remove(&capability));
 }
 
 /// What is not ok, after a change to the healthy host, and whether strict mode still starts.
@@ -182,7 +187,7 @@ fn what_version_1_does_not_throttle_is_said() {
 fn who_taskman_is_and_whose_the_uids_are() {
     let refusal = blocked("root", |f| f.identity.euid = 1000).refusal();
     assert_eq!(refusal, NOT_ROOT, "run and doctor say the same");
-    let seen = blocked("capabilities", |f| f.identity.effective_capabilities &= !(1 << 21)).seen;
+    let seen = blocked("capabilities", |f| lose(f, Capability::CAP_SYS_ADMIN)).seen;
     assert!(seen.starts_with("without CAP_SYS_ADMIN (to "), "{seen}");
     blocked("uid map", |f| f.identity.uid_map = "0 100000 65536\n".into());
     let seen = blocked("uid range", |f| f.identity.passwd += "x:x:1900000005:5::/:/bin/sh\n").seen;
@@ -282,8 +287,8 @@ fn a_container_is_told_the_option_that_gives_what_is_missing() {
     let (ill, starts) = contained(|_| ());
     assert_eq!(ill.iter().map(|f| f.name.as_str()).collect::<Vec<_>>(), ["container", "auditor"]);
     assert!(starts, "{ill:?}");
-    for (name, bit, what) in CAPABILITIES {
-        let finding = blocked_inside("capabilities", |f| f.identity.effective_capabilities &= !(1 << bit));
+    for (name, capability, what) in CAPABILITIES {
+        let finding = blocked_inside("capabilities", |f| lose(f, capability));
         assert_eq!(finding.seen, format!("without {name} (to {what})"));
         let short = name.trim_start_matches("CAP_");
         for option in [format!("--cap-add={short} "), format!("capabilities.add: [{short}]")] {
@@ -295,7 +300,7 @@ fn a_container_is_told_the_option_that_gives_what_is_missing() {
     // Without the capability the kernel refuses the call too: one lack, one finding.
     blocked_inside("capabilities", |f| {
         f.refused_calls = vec![("pivot_root", Errno::EPERM)];
-        f.identity.effective_capabilities &= !(1 << 21);
+        lose(f, Capability::CAP_SYS_ADMIN);
     });
     let read_only = |f: &mut Facts| f.unwritable = vec![read_only_memory()];
     for finding in [
@@ -323,7 +328,7 @@ fn a_container_is_told_the_option_that_gives_what_is_missing() {
 
 #[test]
 fn what_the_auditor_lacks_is_said_and_takes_no_task() {
-    let blind = |f: &mut Facts| f.identity.effective_capabilities &= !(1 << AUDITOR_CAPABILITY.1);
+    let blind = |f: &mut Facts| lose(f, AUDITOR_CAPABILITY.1);
     let finding = reduced("auditor", blind);
     assert!(
         finding.seen.contains("CAP_SYS_PTRACE") && finding.fix == "run as root, with all that root has",

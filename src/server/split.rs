@@ -36,7 +36,9 @@ pub fn become_server(child: InChild, launcher: Pid, uid: u32, keep: &[BorrowedFd
     kill_as_any_other()?;
     sandbox::drop_to(uid)?;
     die_with(launcher)?;
-    seccomp::install(&filter::program()).on("seccomp", "server filter")?;
+    let filter = filter::program()
+        .map_err(|why| SysError::new("compile", "server filter", Errno::EINVAL).hint(why.to_string()))?;
+    seccomp::install(&filter).on("seccomp", "server filter")?;
     sandbox::is_powerless(uid)
 }
 

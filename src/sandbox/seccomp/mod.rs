@@ -28,6 +28,8 @@ pub mod table;
 #[cfg(test)]
 pub(crate) mod machine;
 #[cfg(test)]
+mod oracle_tests;
+#[cfg(test)]
 mod reach_tests;
 #[cfg(test)]
 mod tests;

@@ -65,7 +65,7 @@ pub(super) fn call(nr: libc::c_long, args: &[u64]) -> u32 {
 }
 
 /// Every value a test compares with, its neighbours, and each with rubbish above.
-fn boundaries(condition: &Condition) -> Vec<u64> {
+pub(super) fn boundaries(condition: &Condition) -> Vec<u64> {
     let mut values = BTreeSet::from([0, 1, u64::MAX, u64::from(u32::MAX)]);
     for test in condition.any.iter().chain(condition.pretend).copied().flatten() {
         for v in test.values.iter().copied().chain([test.mask]) {
