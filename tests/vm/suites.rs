@@ -56,13 +56,17 @@ pub const SERVICE: [&str; 8] = [
 ];
 
 /// Tests of tests/e2e that are not run there, by what they begin with, and why. All others are.
-const NOT_HERE: [(&str, &str); 30] = [
+const NOT_HERE: [(&str, &str); 31] = [
     ("api::", BYTES),
     ("cancelled::", BYTES),
     ("certs::", BYTES),
     ("first_hour::", BYTES),
     ("foreign::", BYTES),
     ("get_status::", BYTES),
+    (
+        "journal::",
+        "a file of 100,000 lines, which no auditor lets grow, is read there for longer than an auditor may say nothing",
+    ),
     ("list::", BYTES),
     ("metrics::", BYTES),
     ("not_inside::", BYTES),

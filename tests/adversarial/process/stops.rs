@@ -213,7 +213,9 @@ fn queue_fills(bench: &Bench) -> Result<(), Fail> {
 }
 
 fn full_queue_is_stopped(bench: &Bench, arm: Arm) -> Result<(), Fail> {
-    let mut run = bench.task(arm).opt("--grace", "500ms").probe("p_queue", &["16", "30", "init"]).spawn()?;
+    // Longer than it is watched, however slow this host is.
+    let life = pace::time(Duration::from_secs(30)).as_secs().to_string();
+    let mut run = bench.task(arm).opt("--grace", "500ms").probe("p_queue", &["16", &life, "init"]).spawn()?;
     // Init empties its queue as fast as it is filled, or nearly so: whether it ever fills is the scheduler's doing.
     let full = run.pump(pace::time(Duration::from_secs(3)), |run| run.out.text().contains("full"))?;
     ensure!(run.ended.is_none(), "a forged signal ended the task");
