@@ -70,12 +70,12 @@ pub fn shown_for_run(command: clap::Command) -> clap::Command {
     })
 }
 
-/// What follows the options in the help.
+/// What follows the options in the help: the words of [`units::SIZES`] and [`units::TIMES`], on lines of a terminal.
 pub const UNITS: &str = "\
-Sizes:
-  bytes, or with K, M, G or T, powers of 1024 (64M, 1.5G, 512KiB)
-Times:
-  seconds, or with ms, s, m, h or d (500ms, 1.5, 90s, 5m, 7d)";
+Sizes are bytes, or a number with b, k, kb, kib, m, mb, mib, g, gb, gib, t, tb or tib,
+in any case, all powers of 1024 (100, 64k, 512M, 1.5GiB).
+Times are seconds, or a number with ms, s, m, h or d, in lower case, from 1ms to 36500d
+(1.5, 500ms, 90s, 5m, 7d).";
 
 /// An error about a field of a request, with the field named as its flag was typed: `--io-read-bps: …`.
 pub fn as_typed(error: &str) -> String {
@@ -136,10 +136,13 @@ pub fn pairs<'a>(field: &'static str, texts: &'a [String]) -> Result<Vec<(&'a st
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use clap::{Args, FromArgMatches};
 
     use super::*;
     use crate::client;
+    use crate::task::units::{SIZES, TIMES, bytes, duration, grace};
 
     fn parsed(command: clap::Command, flags: &[&str]) -> LimitFlags {
         let words = std::iter::once("x").chain(flags.iter().copied());
@@ -161,6 +164,36 @@ mod tests {
         for limit in &LIMITS {
             let row = format!("| `--{} {}` | {}", limit.flag, placeholder(limit.unit), limit.get(&Limits::default()));
             assert!(page.contains(&row), "docs/run.md lacks {row}");
+        }
+    }
+
+    #[test]
+    fn every_documented_form_is_read_and_every_page_has_the_same_words() {
+        let examples = |words: &str| {
+            let (_, rest) = words.split_once('(').unwrap();
+            rest.trim_end_matches(").").split(", ").map(str::to_owned).collect::<Vec<_>>()
+        };
+        let units = |words: &str| {
+            let (_, rest) = words.split_once("a number with ").unwrap();
+            let (list, _) = rest.split_once(", in ").unwrap();
+            list.replace(" or ", ", ").split(", ").map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!((units(SIZES).len(), units(TIMES).len()), (13, 5));
+        for unit in units(SIZES) {
+            let size = bytes(&format!("2{unit}")).unwrap();
+            assert_eq!(Ok(size), bytes(&format!("2{}", unit.to_uppercase())), "{unit}");
+            assert_eq!(Ok(size), bytes(&format!("2{}", &unit[..1])), "{unit}");
+        }
+        for unit in units(TIMES) {
+            assert!(duration(&format!("2{unit}")).is_ok() && grace(&format!("0{unit}")) == Ok(Duration::ZERO), "{unit}");
+        }
+        examples(SIZES).iter().for_each(|example| assert!(bytes(example).is_ok(), "{example}"));
+        examples(TIMES).iter().for_each(|example| assert!(duration(example).is_ok(), "{example}"));
+        assert!(duration("1ms").is_ok() && duration("36500d").is_ok() && duration("36501d").is_err());
+        let pages = [include_str!("../../docs/run.md"), include_str!("../config/default.toml"), UNITS];
+        for page in pages {
+            let plain = page.split_whitespace().filter(|word| *word != "#").collect::<Vec<_>>().join(" ");
+            [SIZES, TIMES].map(|words| assert!(plain.contains(words), "{words}\nis not in\n{plain}"));
         }
     }
 
