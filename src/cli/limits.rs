@@ -3,6 +3,8 @@
 //! An absent flag means the default of `run`, or the profile's value at a server. [`shown_for_run`] puts the defaults into
 //! the help of `run`, where they are known.
 
+use std::str::FromStr;
+
 use crate::client::StartTaskRequest;
 use crate::proto::limits::LimitFields;
 use crate::task::limits::{AskedLimits, LIMITS, Limit, Limits, Unit};
@@ -77,11 +79,19 @@ in any case, all powers of 1024 (100, 64k, 512M, 1.5GiB).
 Times are seconds, or a number with ms, s, m, h or d, in lower case, from 1ms to 36500d
 (1.5, 500ms, 90s, 5m, 7d).";
 
+/// Reads a value that names its field in errors: clap names the option itself, and once is enough.
+pub fn named_by_clap<T: FromStr<Err = SpecError>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|error: SpecError| error.message)
+}
+
 /// An error about a field of a request, with the field named as its flag was typed: `--io-read-bps: …`.
 pub fn as_typed(error: &str) -> String {
     const OTHERS: [&str; 6] = ["env", "bind_ro", "label", "profile", "workdir", "hostname"];
     let is_flag = |name: &str| OTHERS.contains(&name) || Limit::named(name).is_some();
     match error.split_once(": ") {
+        // Those that the API calls otherwise.
+        Some(("labels", rest)) => format!("--label: {rest}"),
+        Some(("status", rest)) => format!("--state: {rest}"),
         Some((name, rest)) if is_flag(name) => format!("--{}: {rest}", name.replace('_', "-")),
         _ => error.to_owned(),
     }
@@ -114,7 +124,7 @@ pub struct ShapeFlags {
     #[arg(long, value_name = "NAME", help_heading = "Shape")]
     pub hostname: Option<String>,
     /// Show a file or directory of the host read-only inside
-    #[arg(long, value_name = "SRC[:DST]", help_heading = "Shape")]
+    #[arg(long, value_name = "SRC[:DST]", value_parser = named_by_clap::<BindRo>, help_heading = "Shape")]
     pub bind_ro: Vec<BindRo>,
 }
 
@@ -214,6 +224,8 @@ mod tests {
     #[test]
     fn a_field_is_named_as_its_flag() {
         assert_eq!(as_typed("io_read_bps: 2G is more"), "--io-read-bps: 2G is more");
+        assert_eq!(as_typed("labels: at most 64 can be set"), "--label: at most 64 can be set");
+        assert_eq!(as_typed("status: at most 8 can be asked for"), "--state: at most 8 can be asked for");
         assert_eq!(as_typed("task_id: x is not"), "task_id: x is not");
         assert_eq!(as_typed("the task has ended"), "the task has ended");
     }

@@ -27,7 +27,7 @@ fn a_command_that_is_nowhere_is_127() {
 
 #[test]
 fn a_misunderstood_line_says_what_was_meant() {
-    let lines: [(&[&str], &[&str]); 9] = [
+    let lines: [(&[&str], &[&str]); 15] = [
         (&["run", "echo", "hi"], &["'echo'", "tip: ", "come after --, as in: -- echo …"]),
         (&["stop", "--user-id", "u", "a7da14c7", "b"], &["unexpected argument 'b' found\n\nUsage: "]), // no tip: no command is meant
         (&["strat"], &["'strat'", "'start'"]),
@@ -35,6 +35,12 @@ fn a_misunderstood_line_says_what_was_meant() {
         (&["start", "--user-id", "u", "--memory", "-5M", "--", "true"], &["'-5M'", "'--memory <SIZE>'"]),
         (&["list", "--user-id", "u", "--limit", "-1"], &["'-1'", "'--limit <N>'"]),
         (&["stream", "--user-id", "u", "a7da14c7", "--offset", "-1"], &["'-1'", "'--offset <N>'"]),
+        (&["wait", "--user-id", "u", "a7da14c7", "--timeout", "-1s"], &["'--timeout <TIME>'", "\"-1s\" is negative"]),
+        (&["stop", "--user-id", "u", "a7da14c7", "--grace", "-1s"], &["'--grace <TIME>'", "\"-1s\" is negative"]),
+        (&["run", "--grace", "-1s", "--", "true"], &["'--grace <TIME>'", "\"-1s\" is negative"]),
+        (&["stream", "--user-id", "u", "a7da14c7", "--tail", "-1"], &["'--tail <SIZE>'", "\"-1\" is negative"]),
+        (&["doctor", "--uid-range", "-1"], &["'--uid-range <FIRST:COUNT>'", "\"-1\" is not FIRST:COUNT"]),
+        (&["audit", "findings", "--user-id", "u", "--limit", "-1"], &["'-1'", "'--limit <N>'", "1..=1000"]),
         (&["certs", "issue", "u", "--ttl", "-1d"], &["'-1d'", "'--ttl <TIME>'"]),
         (&["run"], &["<COMMAND>...", "Usage: taskman run [OPTIONS] -- <COMMAND> [ARGS]..."]),
     ];
@@ -42,9 +48,18 @@ fn a_misunderstood_line_says_what_was_meant() {
         let mut command = Command::new(TASKMAN);
         command.args(words).env("TASKMAN_UID_RANGE", "1900000000:1").stdin(Stdio::null());
         let ended = Started::spawn(command, HostDir::new(), GUARD).end();
-        assert!(ended.stderr.starts_with("taskman: error: ") && !ended.stderr.contains("--uid-range"), "{ended:?}");
+        assert!(ended.stderr.starts_with("taskman: error: "), "{ended:?}");
+        // The usage is the command's, and names no option that comes from the environment.
+        assert!(words[0] == "doctor" || !ended.stderr.contains("--uid-range"), "{ended:?}");
         ended.assert_refused(125, parts);
     }
+}
+
+#[test]
+fn a_uid_range_that_is_none_is_named() {
+    let ended = Run::command(&["true"]).with(&["--uid-range", "-1"]).end();
+    ended.assert_refused(125, &["taskman: error: ", "'--uid-range <FIRST:COUNT>'", "\"-1\" is not FIRST:COUNT"]);
+    assert!(!ended.stderr.contains("uid_range"), "{ended:?}");
 }
 
 #[test]
