@@ -17,8 +17,10 @@ pub fn explain(program: &str, mut error: clap::Error, failure: u8) -> ExitCode {
         let tips = vec![StyledStr::from(tip)];
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
     }
-    // A closed standard error leaves nobody to tell.
-    let _ = write!(std::io::stderr(), "{program}: ");
+    // Whoever says nothing is shown the help, which is no error. A closed standard error leaves nobody to tell.
+    if error.kind() != ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        let _ = write!(std::io::stderr(), "{program}: ");
+    }
     let _ = error.print();
     ExitCode::from(failure)
 }

@@ -288,6 +288,7 @@ fn the_audit_script_is_silent_when_all_is_well_and_tells_what_is_not() {
     let found = worker.script("audit-containment");
     let told = &found.stderr;
     assert_eq!(found.status.code(), Some(1), "{found:?}");
+    assert!(told.starts_with("audit-containment: error: found something"), "{told}");
     assert!(told.contains("orphan-process.md") && told.contains(&left.task), "{told}");
 
     let mut nowhere = operator("scripts/audit-containment");
@@ -297,7 +298,7 @@ fn the_audit_script_is_silent_when_all_is_well_and_tells_what_is_not() {
         failed.status.code().is_some_and(|code| code > 1),
         "an audit that was not made is no clean one: {failed:?}"
     );
-    assert!(failed.stderr.contains("not made"), "{failed:?}");
+    assert!(failed.stderr.starts_with("audit-containment: error: the audit was not made"), "{failed:?}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::support::run::TASKMAN;
+use crate::support::server::TASKMAN_SERVER;
 use crate::support::{GUARD, HostDir, Run, Started, mutation};
 
 /// Shows a host directory at `/opt/x` and tries to execute `name` in it.
@@ -60,6 +61,44 @@ fn a_uid_range_that_is_none_is_named() {
     let ended = Run::command(&["true"]).with(&["--uid-range", "-1"]).end();
     ended.assert_refused(125, &["taskman: error: ", "'--uid-range <FIRST:COUNT>'", "\"-1\" is not FIRST:COUNT"]);
     assert!(!ended.stderr.contains("uid_range"), "{ended:?}");
+}
+
+#[test]
+fn who_says_nothing_is_shown_the_help_which_is_no_error() {
+    for words in [&[][..], &["audit"], &["certs"]] {
+        let mut command = Command::new(TASKMAN);
+        command.args(words).stdin(Stdio::null());
+        let ended = Started::spawn(command, HostDir::new(), GUARD).end();
+        ended.assert_refused(125, &["Usage: "]);
+        assert!(!ended.stderr.contains("taskman: "), "{ended:?}");
+    }
+}
+
+/// One form for every program: who says it, that it is an error, and what is wrong.
+#[test]
+fn the_servers_errors_begin_as_all_do() {
+    let lines: [(&[&str], i32, &str); 4] = [
+        (&["--nonsense"], 2, "taskman-server: error: unexpected argument '--nonsense'"),
+        (&["--config", "/no/such/file"], 1, "taskman-server: error: "),
+        (&["--state-dir", "/proc/1/x"], 1, "taskman-server: error: "),
+        (&["auditor"], 1, "taskman-server: error: auditor is not a command"),
+    ];
+    for (words, code, begins) in lines {
+        let mut command = Command::new(TASKMAN_SERVER);
+        command.args(words).stdin(Stdio::null());
+        let ended = Started::spawn(command, HostDir::new(), GUARD).end();
+        assert_eq!(ended.status.code(), Some(code), "{ended:?}");
+        assert!(ended.stderr.starts_with(begins), "{ended:?}");
+    }
+}
+
+#[test]
+fn a_configuration_that_does_not_fit_is_an_error_and_no_panic() {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("{TASKMAN_SERVER} --print-config >/dev/full")]).stdin(Stdio::null());
+    let ended = Started::spawn(command, HostDir::new(), GUARD).end();
+    ended.assert_refused(1, &["taskman-server: error: standard output: No space left on device"]);
+    assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
 }
 
 #[test]
