@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
-use super::limits::named_by_clap;
 use super::OutputFormat;
+use super::limits::named_by_clap;
 use crate::doctor::{Finding, Options, Status, examine, would_start};
 use crate::place::UidRange;
 

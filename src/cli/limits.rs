@@ -195,7 +195,10 @@ mod tests {
             assert_eq!(Ok(size), bytes(&format!("2{}", &unit[..1])), "{unit}");
         }
         for unit in units(TIMES) {
-            assert!(duration(&format!("2{unit}")).is_ok() && grace(&format!("0{unit}")) == Ok(Duration::ZERO), "{unit}");
+            assert!(
+                duration(&format!("2{unit}")).is_ok() && grace(&format!("0{unit}")) == Ok(Duration::ZERO),
+                "{unit}"
+            );
         }
         examples(SIZES).iter().for_each(|example| assert!(bytes(example).is_ok(), "{example}"));
         examples(TIMES).iter().for_each(|example| assert!(duration(example).is_ok(), "{example}"));

@@ -169,7 +169,8 @@ mod tests {
             (&["stop", "x", "--user-id", "u"], "task_id"),
         ];
         for (words, field) in lines {
-            let error = command().try_get_matches_from(std::iter::once(&"taskman").chain(words)).unwrap_err().to_string();
+            let error =
+                command().try_get_matches_from(std::iter::once(&"taskman").chain(words)).unwrap_err().to_string();
             assert!(error.contains("invalid value 'x' for '") && !error.contains(field), "{error}");
         }
     }

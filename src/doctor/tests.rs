@@ -193,12 +193,14 @@ fn nobody_is_told_of_a_containers_options_outside_of_one() {
         assert!(ill.iter().any(|finding| finding.name == point), "{point}: {ill:?}");
     }
     for finding in &ill {
-        for word in ["container", "--cap-add", "--security-opt", "--cgroupns", "--userns", "securityContext", "podman"] {
+        for word in ["container", "--cap-add", "--security-opt", "--cgroupns", "--userns", "securityContext", "podman"]
+        {
             assert!(!finding.fix.contains(word), "{word}: {finding:?}");
         }
     }
     let hidden = || LayoutError::Hidden { hierarchy: "cgroup2".into(), cgroup: "/a".into() };
-    for error in [LayoutError::NoCgroup2 { v1: true }, hidden(), LayoutError::Shared { cgroup: "/a".into(), others: 1 }] {
+    for error in [LayoutError::NoCgroup2 { v1: true }, hidden(), LayoutError::Shared { cgroup: "/a".into(), others: 1 }]
+    {
         let finding = limits::no_layout(&error, false);
         assert!(!finding.fix.contains("container") && !finding.fix.contains("--cgroupns"), "{finding:?}");
     }

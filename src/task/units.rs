@@ -8,8 +8,7 @@ use std::time::Duration;
 pub const SIZES: &str = "Sizes are bytes, or a number with b, k, kb, kib, m, mb, mib, g, gb, gib, t, tb or tib, in any case, \
     all powers of 1024 (100, 64k, 512M, 1.5GiB).";
 /// The same of times.
-pub const TIMES: &str =
-    "Times are seconds, or a number with ms, s, m, h or d, in lower case, from 1ms to 36500d (1.5, 500ms, 90s, 5m, 7d).";
+pub const TIMES: &str = "Times are seconds, or a number with ms, s, m, h or d, in lower case, from 1ms to 36500d (1.5, 500ms, 90s, 5m, 7d).";
 
 /// Parses bytes, as [`SIZES`] says.
 pub fn bytes(text: &str) -> Result<u64, String> {
@@ -138,7 +137,9 @@ mod tests {
 
     #[test]
     fn what_would_mean_something_else_is_refused() {
-        for bad in ["0", "-1", "NaN", "inf", "1e300T", "9999999999T", "", "M", "5X", "1..2", "+-1", "9MBBB", "9ib", "9ki"] {
+        for bad in
+            ["0", "-1", "NaN", "inf", "1e300T", "9999999999T", "", "M", "5X", "1..2", "+-1", "9MBBB", "9ib", "9ki"]
+        {
             assert!(bytes(bad).is_err(), "bytes({bad:?})");
         }
         for bad in ["0", "-1s", "nan", "99999999d", "5 fortnights", "s", "5S", "5min", "5mss"] {
