@@ -33,6 +33,7 @@ mod payloads;
 mod powerless;
 mod procview;
 mod quarantine;
+mod readme;
 mod restarts;
 mod retention;
 mod rootfs;
