@@ -14,6 +14,7 @@ mod deaths;
 mod doctor;
 mod evasion;
 mod exhaustion;
+mod files;
 mod first_hour;
 mod foreign;
 mod get_status;
