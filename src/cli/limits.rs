@@ -92,6 +92,7 @@ pub fn as_typed(error: &str) -> String {
         // Those that the API calls otherwise.
         Some(("labels", rest)) => format!("--label: {rest}"),
         Some(("status", rest)) => format!("--state: {rest}"),
+        Some(("source", rest)) => format!("--stdout, --stderr: {}", rest.replace("split_output", "--split-output")),
         Some((name, rest)) if is_flag(name) => format!("--{}: {rest}", name.replace('_', "-")),
         _ => error.to_owned(),
     }
@@ -229,6 +230,7 @@ mod tests {
         assert_eq!(as_typed("io_read_bps: 2G is more"), "--io-read-bps: 2G is more");
         assert_eq!(as_typed("labels: at most 64 can be set"), "--label: at most 64 can be set");
         assert_eq!(as_typed("status: at most 8 can be asked for"), "--state: at most 8 can be asked for");
+        assert_eq!(as_typed("source: start it with split_output"), "--stdout, --stderr: start it with --split-output");
         assert_eq!(as_typed("task_id: x is not"), "task_id: x is not");
         assert_eq!(as_typed("the task has ended"), "the task has ended");
     }

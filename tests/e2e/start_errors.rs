@@ -28,9 +28,11 @@ fn a_command_that_is_nowhere_is_127() {
 
 #[test]
 fn a_misunderstood_line_says_what_was_meant() {
-    let lines: [(&[&str], &[&str]); 15] = [
+    let lines: [(&[&str], &[&str]); 17] = [
         (&["run", "echo", "hi"], &["'echo'", "tip: ", "come after --, as in: -- echo …"]),
         (&["stop", "--user-id", "u", "a7da14c7", "b"], &["unexpected argument 'b' found\n\nUsage: "]), // no tip: no command is meant
+        (&["echo", "hi"], &["'echo'", "tip: to run a program of that name: taskman run -- echo …"]),
+        (&["run", "--mem", "64M", "--", "true"], &["'--mem'", "a similar argument exists: '--memory'"]),
         (&["strat"], &["'strat'", "'start'"]),
         (&["run", "--timeout", "-1s", "--", "true"], &["'-1s'", "'--timeout <TIME>'"]),
         (&["start", "--user-id", "u", "--memory", "-5M", "--", "true"], &["'-5M'", "'--memory <SIZE>'"]),
@@ -53,6 +55,7 @@ fn a_misunderstood_line_says_what_was_meant() {
         // The usage is the command's, and names no option that comes from the environment.
         assert!(words[0] == "doctor" || !ended.stderr.contains("--uid-range"), "{ended:?}");
         ended.assert_refused(125, parts);
+        assert!(!ended.stderr.contains("as a value"), "an option that does not exist is no command: {ended:?}");
     }
 }
 
@@ -102,6 +105,11 @@ fn a_configuration_that_does_not_fit_is_an_error_and_no_panic() {
 }
 
 #[test]
+fn a_whole_line_as_one_word_is_told_that_it_is_one() {
+    Run::command(&["ls -la"]).end().assert_refused(127, &["cannot execute \"ls -la\"", "one by one, or sh -c"]);
+}
+
+#[test]
 fn a_path_through_a_file_is_127() {
     Run::command(&["/etc/passwd/x"]).end().assert_refused(127, &["taskman: error: ", "cannot execute"]);
 }
@@ -134,7 +142,7 @@ fn a_directory_is_126() {
 fn a_file_of_no_known_format_is_126() {
     let dir = HostDir::new();
     dir.file("garbage", "just text\n", 0o755);
-    refused(&dir, "garbage", 126, "ENOEXEC");
+    refused(&dir, "garbage", 126, "ENOEXEC, exec format error (hint: neither a program of this machine nor a script");
 }
 
 #[test]
