@@ -24,7 +24,8 @@ download() {
 
 # What the tests use, on this host and on those that are made of its programs. They fail where a tool is missing, they do not skip.
 tests_tools=(
-  gcc:gcc g++:g++ python3:/usr/bin/python3 perl:perl git:git openssl:openssl nodejs:node default-jdk-headless:javac procps:ps
+  gcc:gcc g++:g++ python3:/usr/bin/python3 python3-pip:/usr/share/doc/python3-pip
+  python3-venv:/usr/share/doc/python3-venv perl:perl git:git openssl:openssl nodejs:node default-jdk-headless:javac procps:ps
   iproute2:ip libcap2-bin:setcap util-linux:setpriv util-linux:prlimit util-linux:fallocate mount:mount findutils:find
   curl:curl musl-tools:musl-gcc bsdutils:script crun:crun runc:runc hostname:hostname man-db:man libc6-dev:/usr/include/stdio.h
   iputils-ping:ping strace:strace ca-certificates:/etc/ssl/certs/ca-certificates.crt

@@ -25,7 +25,14 @@ pub enum Level {
 /// Writes it. Not with `eprintln!`, which panics when nobody reads; and on one line, whatever is in the text.
 pub fn line(level: Level, who: &str, text: &str) {
     // In one piece: a journal that reads the lines of several processes ends one where another begins to write.
-    let _ = std::io::stderr().write_all(format!("{}{who}: {}\n", prefix(level), plain(text)).as_bytes());
+    let line = format!("{}{}", prefix(level), words(level, who, text));
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+/// An error says that it is one, as those of the command line do.
+fn words(level: Level, who: &str, text: &str) -> String {
+    let error = if level == Level::Error { "error: " } else { "" };
+    format!("{who}: {error}{}\n", plain(text))
 }
 
 /// On one line that is not too long, whatever is in it: nobody whose words are told can begin a line, and so choose its level.
@@ -61,6 +68,12 @@ fn mark(level: Level) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_begins_as_everywhere() {
+        assert_eq!(words(Level::Error, "taskman-server", "a\nb"), "taskman-server: error: a b\n");
+        assert_eq!(words(Level::Notice, "taskman-launcher", "told to stop"), "taskman-launcher: told to stop\n");
+    }
 
     #[test]
     fn no_word_of_others_begins_a_line() {

@@ -199,6 +199,62 @@ fn no_test_is_switched_off() {
     assert_eq!(files.iter().filter_map(off).collect::<Vec<_>>(), [""; 0]);
 }
 
+/// The scripts, what the package runs, and what a container begins with.
+fn scripts() -> Vec<(String, String)> {
+    let folders = ["scripts", "scripts/testing", "deploy/debian", "deploy/containers"];
+    let entries = folders.iter().flat_map(|folder| fs::read_dir(root().join(folder)).unwrap());
+    let files = entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
+    let mut files: Vec<_> = files.map(|path| (from_root(&path), fs::read_to_string(&path).unwrap())).collect();
+    files.sort();
+    files
+}
+
+/// `NAME: error: what is wrong`. A warning says so in the same place.
+fn is_error(text: &str) -> bool {
+    let (name, rest) = text.split_once(": ").unwrap_or((text, ""));
+    let plain = !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c == '-');
+    plain && (rest.starts_with("error: ") || rest.starts_with("warning: "))
+}
+
+#[test]
+fn every_error_begins_with_a_name_and_says_that_it_is_one() {
+    assert!(is_error("bench: error: no") && is_error("taskman: warning: x"));
+    assert!(!is_error("bench: no") && !is_error("scripts/bench: error: no") && !is_error("usage: error"));
+    // What scripts/bench says on its way, whole lines that are passed on, and an option of cargo's.
+    let notices = ["bench: $*", "%s", "${flags"];
+    let mut seen = 0;
+    let mut faults = Vec::new();
+    for (path, text) in scripts() {
+        for line in text.lines().filter(|line| !line.trim_start().starts_with('#')) {
+            let to_stderr = line.contains(">&2") && (line.contains("echo ") || line.contains("printf "));
+            let quoted = |after: &str| {
+                let (_, rest) = line.split_once(after)?;
+                rest.strip_prefix(['"', '\'']).map(str::to_owned)
+            };
+            let said = match to_stderr {
+                true => quoted("echo ").or_else(|| quoted("printf ")),
+                false => quoted("sys.exit(").or_else(|| quoted("what=")),
+            };
+            let Some(said) = said else { continue };
+            seen += 1;
+            if !is_error(&said) && !notices.iter().any(|notice| said.starts_with(notice)) {
+                faults.push(format!("{path}: {line}"));
+            }
+        }
+        // The shell would begin it with the script's path and a line number.
+        let parameters = text.lines().filter(|line| line.contains(":?")).map(|line| format!("{path}: {line}"));
+        faults.extend(parameters);
+    }
+    assert!(seen > 10, "only {seen} lines were found");
+    let said = |(path, source): &(String, String)| {
+        let lines = source.split("eprintln!(").skip(1).filter_map(|rest| rest.trim_start().strip_prefix('"'));
+        let lines = lines.filter(|text| text.split(' ').next().is_some_and(|word| word.ends_with(':')));
+        lines.filter(|text| !is_error(text)).map(|text| format!("{path}: {text:.60}")).collect::<Vec<_>>()
+    };
+    faults.extend(rust_files("src").iter().chain(&rust_files("examples")).flat_map(said));
+    assert_eq!(faults, [""; 0]);
+}
+
 /// A numbered promise: its number and its text, over all its lines.
 fn promises(specification: &str) -> Vec<(String, String)> {
     let mut promises: Vec<(String, String)> = Vec::new();

@@ -46,7 +46,7 @@ extern char **environ;
 
 static void die(const char *what, const char *object)
 {
-    fprintf(stderr, "bench: %s %s: %s\n", what, object, strerror(errno));
+    fprintf(stderr, "bench: error: %s %s: %s\n", what, object, strerror(errno));
     exit(1);
 }
 
@@ -56,7 +56,7 @@ static long number(const char *text, const char *what, long least)
     errno = 0;
     long value = strtol(text, &end, 10);
     if (errno || end == text || *end || value < least || value > 1000000) {
-        fprintf(stderr, "bench: %s must be a number from %ld to 1000000, not \"%s\"\n", what, least, text);
+        fprintf(stderr, "bench: error: %s must be a number from %ld to 1000000, not \"%s\"\n", what, least, text);
         exit(2);
     }
     return value;
@@ -167,7 +167,7 @@ static void parse(int argc, char **argv, int i, const char *stderr_path)
         die("open", stderr_path);
     for (; i < argc; i++) {
         if (count == MAX_CONTESTANTS || i + 1 >= argc) {
-            fprintf(stderr, "bench: too many contestants, or one without a command\n");
+            fprintf(stderr, "bench: error: too many contestants, or one without a command\n");
             exit(2);
         }
         struct contestant *c = &contestants[count++];
@@ -183,7 +183,7 @@ static void parse(int argc, char **argv, int i, const char *stderr_path)
         while (i < argc && strcmp(argv[i], "---") != 0)
             i++, c->argc++;
         if (c->argc == 0 || c->argc >= MAX_ARGS) {
-            fprintf(stderr, "bench: %s has no arguments or more than %d\n", c->name, MAX_ARGS - 1);
+            fprintf(stderr, "bench: error: %s has no arguments or more than %d\n", c->name, MAX_ARGS - 1);
             exit(2);
         }
     }

@@ -28,7 +28,7 @@ static void repeat(struct contestant *c, long launch, uint64_t deadline, int tel
 
     for (; now() < deadline; done++)
         if (!measure(c, launch + done, (struct timespec){0}, &usage)) {
-            fprintf(stderr, "bench: %s among others: %s\n", c->name, failure);
+            fprintf(stderr, "bench: error: %s among others: %s\n", c->name, failure);
             _exit(1);
         }
     _exit(write(tell, &done, sizeof done) == sizeof done ? 0 : 1);
@@ -82,7 +82,7 @@ int main(int argc, char **argv)
     for (char *word = strtok(argv[2], ","); word; word = strtok(NULL, ",")) {
         long launchers = number(word, "LAUNCHERS", 1);
         if (launchers > MOST_LAUNCHERS) {
-            fprintf(stderr, "bench: at most %d launchers\n", MOST_LAUNCHERS);
+            fprintf(stderr, "bench: error: at most %d launchers\n", MOST_LAUNCHERS);
             return 2;
         }
         for (int i = 0; i < count; i++) {

@@ -13,13 +13,13 @@ use time::OffsetDateTime;
 
 fn main() -> ExitCode {
     let Some(share) = std::env::args_os().nth(1) else {
-        eprintln!("usage: pages DIR");
+        eprintln!("pages: error: no directory is named; usage: pages DIR");
         return ExitCode::from(2);
     };
     match moment().and_then(|moment| share::write(share.as_ref(), moment)) {
         Ok(_) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("pages: {error}");
+            eprintln!("pages: error: {error}");
             ExitCode::FAILURE
         }
     }

@@ -23,7 +23,7 @@ class Load:
         for pid in self.pids:
             # One that has ended by itself was no load.
             if os.waitpid(pid, os.WNOHANG)[0]:
-                sys.exit("scripts/test: the load ended early; real-time scheduling needs CAP_SYS_NICE, and no RT cgroup without a budget")
+                sys.exit("test: error: the load ended early; real-time scheduling needs CAP_SYS_NICE, and no RT cgroup without a budget")
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
 

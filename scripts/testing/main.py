@@ -98,7 +98,7 @@ def main():
     if args.list:
         return listing()
     if os.getuid() != 0:
-        sys.exit("scripts/test: the tests start sandboxes; run as root")
+        sys.exit("test: error: the tests start sandboxes; run as root")
     os.makedirs("target/test", exist_ok=True)
     # The end of this program is the end of what it started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

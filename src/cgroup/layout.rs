@@ -113,7 +113,7 @@ pub enum LayoutError {
     OldKernel(String),
     /// The mount shows another part of the tree than the one this process is in.
     #[error(
-        "this process is in the {hierarchy} group {cgroup:?}, which no mount of that hierarchy shows, so nothing can be placed under it; fix: in a container, start it with its own cgroup namespace (--cgroupns=private), else mount the hierarchy's root"
+        "this process is in the {hierarchy} group {cgroup:?}, which no mount of that hierarchy shows, so nothing can be placed under it; fix: mount the hierarchy's root"
     )]
     Hidden {
         /// `cgroup2`, or the version 1 controller.

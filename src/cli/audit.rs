@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::connection::{execute, print};
 use super::desk::Place;
+use super::limits::named_by_clap;
 use super::{OutputFormat, containment, incident, json};
 use crate::containment::{IncidentId, Summary};
 
@@ -42,7 +43,7 @@ Example:
     #[command(after_help = "Example:\n  $ taskman audit findings --user-id admin --limit 10")]
     Findings {
         /// At most this many
-        #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u32).range(1..=1000))]
+        #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u32).range(1..=1000), allow_negative_numbers = true)]
         limit: u32,
         #[command(flatten)]
         place: Place,
@@ -51,7 +52,7 @@ Example:
     #[command(after_help = "Example:\n  $ taskman audit show 20261116-104500123-1a2b3c4d --user-id admin")]
     Show {
         /// As `taskman audit findings` shows it
-        #[arg(value_name = "ID")]
+        #[arg(value_name = "ID", value_parser = named_by_clap::<IncidentId>)]
         id: IncidentId,
         #[command(flatten)]
         place: Place,

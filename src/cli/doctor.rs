@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use serde::Serialize;
 
 use super::OutputFormat;
+use super::limits::named_by_clap;
 use crate::doctor::{Finding, Options, Status, examine, would_start};
 use crate::place::UidRange;
 
@@ -22,7 +23,7 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t)]
     output: OutputFormat,
     /// Uids that tasks get
-    #[arg(long, value_name = "FIRST:COUNT", env = "TASKMAN_UID_RANGE")]
+    #[arg(long, value_name = "FIRST:COUNT", env = "TASKMAN_UID_RANGE", value_parser = named_by_clap::<UidRange>, allow_hyphen_values = true)]
     uid_range: Option<UidRange>,
 }
 

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use super::connection::{Connection, execute, print};
+use super::limits::named_by_clap;
 use super::{OutputFormat, json, table};
 use crate::task::id::TaskName;
 
@@ -25,7 +26,7 @@ Example:
 )]
 pub struct Args {
     /// The task: its id (UUID), or the beginning of it
-    #[arg(value_name = "task-id")]
+    #[arg(value_name = "task-id", value_parser = named_by_clap::<TaskName>)]
     task: TaskName,
     #[command(flatten)]
     connection: Connection,

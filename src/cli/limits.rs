@@ -3,6 +3,8 @@
 //! An absent flag means the default of `run`, or the profile's value at a server. [`shown_for_run`] puts the defaults into
 //! the help of `run`, where they are known.
 
+use std::str::FromStr;
+
 use crate::client::StartTaskRequest;
 use crate::proto::limits::LimitFields;
 use crate::task::limits::{AskedLimits, LIMITS, Limit, Limits, Unit};
@@ -70,18 +72,27 @@ pub fn shown_for_run(command: clap::Command) -> clap::Command {
     })
 }
 
-/// What follows the options in the help.
+/// What follows the options in the help: the words of [`units::SIZES`] and [`units::TIMES`], on lines of a terminal.
 pub const UNITS: &str = "\
-Sizes:
-  bytes, or with K, M, G or T, powers of 1024 (64M, 1.5G, 512KiB)
-Times:
-  seconds, or with ms, s, m, h or d (500ms, 1.5, 90s, 5m, 7d)";
+Sizes are bytes, or a number with b, k, kb, kib, m, mb, mib, g, gb, gib, t, tb or tib,
+in any case, all powers of 1024 (100, 64k, 512M, 1.5GiB).
+Times are seconds, or a number with ms, s, m, h or d, in lower case, from 1ms to 36500d
+(1.5, 500ms, 90s, 5m, 7d).";
+
+/// Reads a value that names its field in errors: clap names the option itself, and once is enough.
+pub fn named_by_clap<T: FromStr<Err = SpecError>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|error: SpecError| error.message)
+}
 
 /// An error about a field of a request, with the field named as its flag was typed: `--io-read-bps: …`.
 pub fn as_typed(error: &str) -> String {
     const OTHERS: [&str; 6] = ["env", "bind_ro", "label", "profile", "workdir", "hostname"];
     let is_flag = |name: &str| OTHERS.contains(&name) || Limit::named(name).is_some();
     match error.split_once(": ") {
+        // Those that the API calls otherwise.
+        Some(("labels", rest)) => format!("--label: {rest}"),
+        Some(("status", rest)) => format!("--state: {rest}"),
+        Some(("source", rest)) => format!("--stdout, --stderr: {}", rest.replace("split_output", "--split-output")),
         Some((name, rest)) if is_flag(name) => format!("--{}: {rest}", name.replace('_', "-")),
         _ => error.to_owned(),
     }
@@ -114,7 +125,7 @@ pub struct ShapeFlags {
     #[arg(long, value_name = "NAME", help_heading = "Shape")]
     pub hostname: Option<String>,
     /// Show a file or directory of the host read-only inside
-    #[arg(long, value_name = "SRC[:DST]", help_heading = "Shape")]
+    #[arg(long, value_name = "SRC[:DST]", value_parser = named_by_clap::<BindRo>, help_heading = "Shape")]
     pub bind_ro: Vec<BindRo>,
 }
 
@@ -136,10 +147,13 @@ pub fn pairs<'a>(field: &'static str, texts: &'a [String]) -> Result<Vec<(&'a st
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use clap::{Args, FromArgMatches};
 
     use super::*;
     use crate::client;
+    use crate::task::units::{SIZES, TIMES, bytes, duration, grace};
 
     fn parsed(command: clap::Command, flags: &[&str]) -> LimitFlags {
         let words = std::iter::once("x").chain(flags.iter().copied());
@@ -165,6 +179,39 @@ mod tests {
     }
 
     #[test]
+    fn every_documented_form_is_read_and_every_page_has_the_same_words() {
+        let examples = |words: &str| {
+            let (_, rest) = words.split_once('(').unwrap();
+            rest.trim_end_matches(").").split(", ").map(str::to_owned).collect::<Vec<_>>()
+        };
+        let units = |words: &str| {
+            let (_, rest) = words.split_once("a number with ").unwrap();
+            let (list, _) = rest.split_once(", in ").unwrap();
+            list.replace(" or ", ", ").split(", ").map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!((units(SIZES).len(), units(TIMES).len()), (13, 5));
+        for unit in units(SIZES) {
+            let size = bytes(&format!("2{unit}")).unwrap();
+            assert_eq!(Ok(size), bytes(&format!("2{}", unit.to_uppercase())), "{unit}");
+            assert_eq!(Ok(size), bytes(&format!("2{}", &unit[..1])), "{unit}");
+        }
+        for unit in units(TIMES) {
+            assert!(
+                duration(&format!("2{unit}")).is_ok() && grace(&format!("0{unit}")) == Ok(Duration::ZERO),
+                "{unit}"
+            );
+        }
+        examples(SIZES).iter().for_each(|example| assert!(bytes(example).is_ok(), "{example}"));
+        examples(TIMES).iter().for_each(|example| assert!(duration(example).is_ok(), "{example}"));
+        assert!(duration("1ms").is_ok() && duration("36500d").is_ok() && duration("36501d").is_err());
+        let pages = [include_str!("../../docs/run.md"), include_str!("../config/default.toml"), UNITS];
+        for page in pages {
+            let plain = page.split_whitespace().filter(|word| *word != "#").collect::<Vec<_>>().join(" ");
+            [SIZES, TIMES].map(|words| assert!(plain.contains(words), "{words}\nis not in\n{plain}"));
+        }
+    }
+
+    #[test]
     fn an_io_limit_that_nobody_asked_for_follows_the_memory() {
         let command = shown_for_run(LimitFlags::augment_args(clap::Command::new("x")));
         let of = |flags: &[&str]| parsed(command.clone(), flags).over_defaults();
@@ -181,6 +228,9 @@ mod tests {
     #[test]
     fn a_field_is_named_as_its_flag() {
         assert_eq!(as_typed("io_read_bps: 2G is more"), "--io-read-bps: 2G is more");
+        assert_eq!(as_typed("labels: at most 64 can be set"), "--label: at most 64 can be set");
+        assert_eq!(as_typed("status: at most 8 can be asked for"), "--state: at most 8 can be asked for");
+        assert_eq!(as_typed("source: start it with split_output"), "--stdout, --stderr: start it with --split-output");
         assert_eq!(as_typed("task_id: x is not"), "task_id: x is not");
         assert_eq!(as_typed("the task has ended"), "the task has ended");
     }

@@ -137,6 +137,44 @@ pub fn main() -> ExitCode {
 mod tests {
     use super::*;
 
+    /// `-1s` as a word of its own is told what is wrong with it, and not taken for an option.
+    #[test]
+    fn every_number_may_be_negative_until_it_is_read() {
+        let mut cli = command();
+        cli.build();
+        let mut commands: Vec<_> = cli.get_subcommands().collect();
+        let mut seen = Vec::new();
+        while let Some(command) = commands.pop() {
+            commands.extend(command.get_subcommands());
+            for arg in command.get_arguments().filter(|arg| !arg.is_positional()) {
+                let name = arg.get_value_names().and_then(|names| names.first()).map_or("", |name| name.as_str());
+                if !["N", "TIME", "SIZE", "FIRST:COUNT"].contains(&name) {
+                    continue;
+                }
+                let taken = arg.is_allow_hyphen_values_set() || name == "N" && arg.is_allow_negative_numbers_set();
+                assert!(taken, "{} {arg}", command.get_name());
+                seen.push(arg.to_string());
+            }
+        }
+        assert!(seen.len() > 25, "only {seen:?}");
+    }
+
+    #[test]
+    fn an_error_names_what_it_is_about_once() {
+        let lines: [(&[&str], &str); 5] = [
+            (&["run", "--bind-ro", "x", "--", "true"], "bind_ro"),
+            (&["run", "--uid-range", "x", "--", "true"], "uid_range"),
+            (&["run", "--profile", "x", "--", "true"], "profile:"),
+            (&["doctor", "--uid-range", "x"], "uid_range"),
+            (&["stop", "x", "--user-id", "u"], "task_id"),
+        ];
+        for (words, field) in lines {
+            let error =
+                command().try_get_matches_from(std::iter::once(&"taskman").chain(words)).unwrap_err().to_string();
+            assert!(error.contains("invalid value 'x' for '") && !error.contains(field), "{error}");
+        }
+    }
+
     #[test]
     fn the_command_line_is_sound_and_every_command_has_an_example() {
         let mut cli = command();

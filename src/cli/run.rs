@@ -13,7 +13,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use super::json;
-use super::limits::{LimitFlags, ShapeFlags, UNITS, as_typed};
+use super::limits::{LimitFlags, ShapeFlags, UNITS, as_typed, named_by_clap};
 use super::streams::{open_anew, tell};
 use super::summary::summary;
 use super::{FAILURE, OutputFormat};
@@ -48,7 +48,7 @@ pub struct Args {
     shape: ShapeFlags,
     /// What the task finds inside: default, judge (/proc holds its own processes and nothing more), or filters (default, and
     /// programs may put seccomp filters on themselves)
-    #[arg(long, value_name = "NAME", default_value = "default", help_heading = "Shape")]
+    #[arg(long, value_name = "NAME", default_value = "default", value_parser = named_by_clap::<Profile>, help_heading = "Shape")]
     profile: Profile,
     /// Uids to run tasks under, none of which may belong to an account
     #[arg(
@@ -56,6 +56,8 @@ pub struct Args {
         value_name = "FIRST:COUNT",
         env = "TASKMAN_UID_RANGE",
         default_value = "1900000000:65536",
+        value_parser = named_by_clap::<UidRange>,
+        allow_hyphen_values = true,
         help_heading = "Shape"
     )]
     uid_range: UidRange,
@@ -64,7 +66,7 @@ pub struct Args {
     #[arg(long)]
     no_strict: bool,
     /// Time between SIGTERM and the kill of everything, when stopped
-    #[arg(long, value_name = "TIME", value_parser = units::grace, default_value = "10s")]
+    #[arg(long, value_name = "TIME", value_parser = units::grace, default_value = "10s", allow_hyphen_values = true)]
     grace: Duration,
     /// Write the report, with the exact outcome and the proof, to this file as JSON
     #[arg(long, value_name = "FILE")]
@@ -118,11 +120,12 @@ fn execute(args: &Args) -> Result<ExitCode, Box<dyn std::error::Error>> {
     Ok(ExitCode::from(code))
 }
 
-/// More than there are cannot be had, and is no reason to refuse.
+/// More than there are cannot be had, and is no reason to refuse. There are as many as this process may use: a CPU set or a quota
+/// may leave fewer than the host has.
 fn note_few_cpus(args: &Args, spec: &TaskSpec) {
     let there = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     if !args.quiet && spec.limits.cpus > there as f64 {
-        let _ = writeln!(std::io::stderr(), "taskman: --cpus {}: this host has {there}", spec.limits.cpus);
+        let _ = writeln!(std::io::stderr(), "taskman: --cpus {}: {there} are available here", spec.limits.cpus);
     }
 }
 

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use super::connection::{Connection, execute, print};
+use super::limits::named_by_clap;
 use super::{OutputFormat, json};
 use crate::task::id::TaskName;
 
@@ -24,7 +25,7 @@ Example:
 )]
 pub struct Args {
     /// The task: its id (UUID), or the beginning of it
-    #[arg(value_name = "task-id")]
+    #[arg(value_name = "task-id", value_parser = named_by_clap::<TaskName>)]
     task: TaskName,
     /// A name (SIGUSR1, USR1) or a number, also with the dash of kill(1): -9
     #[arg(value_name = "signal", allow_negative_numbers = true, value_parser = |text: &str| Ok::<_, String>(text.trim_start_matches('-').to_owned()))]

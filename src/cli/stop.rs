@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use super::connection::{Connection, execute, print};
+use super::limits::named_by_clap;
 use super::{OutputFormat, json};
 use crate::client::{JobStatus, one_line};
 use crate::task::id::TaskName;
@@ -28,10 +29,10 @@ Example:
 )]
 pub struct Args {
     /// The task: its id (UUID), or the beginning of it
-    #[arg(value_name = "task-id")]
+    #[arg(value_name = "task-id", value_parser = named_by_clap::<TaskName>)]
     task: TaskName,
     /// Time between SIGTERM and the kill of everything; 0 kills at once [default: the server's, 10s unless configured]
-    #[arg(long, value_name = "TIME", value_parser = units::grace)]
+    #[arg(long, value_name = "TIME", value_parser = units::grace, allow_hyphen_values = true)]
     grace: Option<Duration>,
     #[command(flatten)]
     connection: Connection,

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use super::connection::{Connection, Failure, execute, tell};
 use super::follow::{Followed, Follower, INTERRUPTED, Interrupt, farewell};
+use super::limits::named_by_clap;
 use super::sink::Sink;
 use super::{OutputFormat, json};
 use crate::client::{Begin, Client, OutputRequest, OutputSource};
@@ -31,13 +32,13 @@ Example:
 )]
 pub struct Args {
     /// The task: its id (UUID), or the beginning of it
-    #[arg(value_name = "task-id")]
+    #[arg(value_name = "task-id", value_parser = named_by_clap::<TaskName>)]
     task: TaskName,
     /// Begin at this byte
     #[arg(long, value_name = "N", conflicts_with = "tail", allow_negative_numbers = true)]
     offset: Option<u64>,
     /// Begin this many bytes before the end
-    #[arg(long, value_name = "SIZE", value_parser = tail)]
+    #[arg(long, value_name = "SIZE", value_parser = tail, allow_hyphen_values = true)]
     tail: Option<u64>,
     /// Only standard output, of a task started with --split-output
     #[arg(long, conflicts_with = "stderr")]

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use super::connection::{Connection, Failure, Patience, execute, print, tell};
+use super::limits::named_by_clap;
 use super::{OutputFormat, json, summary, table};
 use crate::client::{Client, TaskStatusResponse, shell_code};
 use crate::task::id::{TaskId, TaskName};
@@ -34,10 +35,10 @@ Example:
 )]
 pub struct Args {
     /// The task: its id (UUID), or the beginning of it
-    #[arg(value_name = "task-id")]
+    #[arg(value_name = "task-id", value_parser = named_by_clap::<TaskName>)]
     task: TaskName,
     /// Give up after this time; the task goes on [default: wait without end]
-    #[arg(long, value_name = "TIME", value_parser = units::grace)]
+    #[arg(long, value_name = "TIME", value_parser = units::grace, allow_hyphen_values = true)]
     timeout: Option<Duration>,
     #[command(flatten)]
     connection: Connection,

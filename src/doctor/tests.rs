@@ -183,6 +183,36 @@ fn what_version_1_does_not_throttle_is_said() {
     assert!(seen("cgroups").contains("hybrid"));
 }
 
+/// All that an ordinary user lacks, on a host that is no container.
+#[test]
+fn nobody_is_told_of_a_containers_options_outside_of_one() {
+    let (ill, starts) = ill(|f| {
+        f.identity.euid = 1000;
+        f.identity.effective_capabilities = 0;
+        f.unwritable = vec![Unwritable { errno: Errno::EACCES, ..read_only_memory() }, read_only_memory()];
+        f.refused_calls = vec![("clone3", Errno::EPERM), ("mount", Errno::EPERM), ("openat2", Errno::ENOSYS)];
+        f.namespaces[0].2 = Some(0);
+    });
+    assert!(!starts && judge(&healthy(), &Options::default()).iter().any(|f| f.name == "container" && f.seen == "no"));
+    for point in ["root", "capabilities", "cgroup access", "system calls", "auditor"] {
+        assert!(ill.iter().any(|finding| finding.name == point), "{point}: {ill:?}");
+    }
+    for finding in &ill {
+        for word in ["container", "--cap-add", "--security-opt", "--cgroupns", "--userns", "securityContext", "podman"]
+        {
+            assert!(!finding.fix.contains(word), "{word}: {finding:?}");
+        }
+    }
+    let hidden = || LayoutError::Hidden { hierarchy: "cgroup2".into(), cgroup: "/a".into() };
+    for error in [LayoutError::NoCgroup2 { v1: true }, hidden(), LayoutError::Shared { cgroup: "/a".into(), others: 1 }]
+    {
+        let finding = limits::no_layout(&error, false);
+        assert!(!finding.fix.contains("container") && !finding.fix.contains("--cgroupns"), "{finding:?}");
+    }
+    assert_eq!(limits::no_layout(&hidden(), false).fix, "mount the hierarchy's root");
+    assert!(limits::no_layout(&hidden(), true).fix.contains("--cgroupns=private"));
+}
+
 #[test]
 fn who_taskman_is_and_whose_the_uids_are() {
     let refusal = blocked("root", |f| f.identity.euid = 1000).refusal();

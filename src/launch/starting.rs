@@ -20,6 +20,7 @@ use crate::sandbox::{self, Failure};
 use crate::sys::socket;
 use crate::task::id::TaskId;
 use crate::task::spec::TaskSpec;
+use crate::task::units::exact_bytes;
 
 /// How long a sandbox may take to build: a thousand times what it takes, and not for ever.
 pub(super) const START: Duration = Duration::from_secs(30);
@@ -236,13 +237,25 @@ fn failed(failure: &[u8], spec: &TaskSpec) -> StartError {
     }
 }
 
+fn too_small(memory_bytes: u64) -> String {
+    format!("the memory limit of {} is too small for the sandbox", exact_bytes(memory_bytes))
+}
+
 /// The child ended without a word: killed during set-up, by the memory limit or from outside.
 fn died(spec: &TaskSpec, group: &Group) -> StartError {
     let hint = match group.oom_kills() {
-        Ok(kills) if kills > 0 => {
-            format!("the memory limit of {} bytes is too small for the sandbox", spec.limits.memory_bytes)
-        }
+        Ok(kills) if kills > 0 => too_small(spec.limits.memory_bytes),
         _ => "it was killed from outside; see the kernel log".to_owned(),
     };
     StartError::step("start")(SysError::new("build", "sandbox", Errno::ECHILD).hint(hint))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_that_is_too_small_is_named_as_it_is_written() {
+        assert_eq!(too_small(8 << 20), "the memory limit of 8M is too small for the sandbox");
+    }
 }

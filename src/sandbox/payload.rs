@@ -82,6 +82,11 @@ fn execute(command: Command) -> Result<Infallible, Failure> {
             }
             // As execvp does: a file that may not be executed does not end the search, but is what is told.
             Errno::EACCES => last = SysError::new("execve", candidate, errno),
+            Errno::ENOEXEC => {
+                last = SysError::new("execve", candidate, errno)
+                    .hint("neither a program of this machine nor a script whose first line begins with #!");
+                break;
+            }
             _ => {
                 last = SysError::new("execve", candidate, errno);
                 break;
@@ -89,7 +94,9 @@ fn execute(command: Command) -> Result<Infallible, Failure> {
         }
     }
     let not_found = matches!(last.errno(), Errno::ENOENT | Errno::ENOTDIR) && last.hint.is_none();
-    let source = if not_found {
+    let source = if not_found && program.contains(' ') {
+        last.hint("the whole is taken for a program's name; give its words one by one, or sh -c '…'")
+    } else if not_found {
         last.hint("only what the sandbox shows can be executed; --bind-ro brings more in")
     } else {
         last

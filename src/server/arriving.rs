@@ -16,6 +16,7 @@ use tonic::Status;
 use tonic::body::Body;
 
 use super::peer::Peer;
+use crate::task::units::human_bytes;
 
 /// One user's requests under way, and how many messages of the largest size they may be together.
 const REQUESTS: usize = 4096;
@@ -82,7 +83,8 @@ impl Claim {
     fn message(&self, bytes: u64) -> Result<(), Status> {
         let largest = self.arriving.largest;
         if bytes > largest {
-            let text = format!("the message has {bytes} bytes, and {largest} is the largest that is taken; send less");
+            let most = human_bytes(largest);
+            let text = format!("the message is larger than {most}, which is the most that is taken; send less");
             return Err(Status::resource_exhausted(text));
         }
         let mut users = self.arriving.users();
@@ -177,6 +179,12 @@ mod tests {
     fn counted(arriving: &Arc<Arriving>) -> Counted {
         let (claim, refused) = Claim::begin(arriving, "a".into());
         Counted { inner: Body::empty(), claim, refused, head: [0; HEAD], seen: 0, left: 0 }
+    }
+
+    #[test]
+    fn a_message_that_is_too_large_is_told_how_large_one_may_be() {
+        let refused = Claim::begin(&Arriving::new(4 << 20), "a".into()).0.message((4 << 20) + 1).unwrap_err();
+        assert_eq!(refused.message(), "the message is larger than 4M, which is the most that is taken; send less");
     }
 
     #[test]

@@ -20,7 +20,8 @@ pub fn main() -> ExitCode {
     let socket = spawn::given_socket();
     let is_ours = |socket: &_| getsockopt(socket, sockopt::SockType) == Ok(SockType::SeqPacket);
     let Some(socket) = socket.ok().filter(is_ours) else {
-        eprintln!("taskman-server: auditor is not a command; taskman-server starts its auditor itself");
+        let why = "auditor is not a command; taskman-server starts its auditor itself";
+        log::line(Level::Error, "taskman-server", why);
         return ExitCode::FAILURE;
     };
     match detach() {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::error::ApiError;
 use crate::config;
+use crate::task::units::human_bytes;
 
 /// A flood is recorded once in this time.
 const TOLD: Duration = Duration::from_secs(1);
@@ -144,7 +145,8 @@ impl Quotas {
         let user = state.user(name, f64::from(self.limits.burst));
         if may_withhold && user.unread >= most {
             return Err(ApiError::Exhausted(format!(
-                "{most} bytes of answers to you were not read, which is your limit; read them or close their connections"
+                "{} of answers to you were not read, which is your limit; read them or close their connections",
+                human_bytes(most as u64)
             )));
         }
         user.unread += bytes;
@@ -158,7 +160,9 @@ impl Quotas {
             return Ok(());
         }
         Err(ApiError::Exhausted(format!(
-            "your tasks' stored output is {bytes} bytes, and {most} is your limit; it shrinks as old tasks are forgotten"
+            "your tasks' stored output is {}, and {} is your limit; it shrinks as old tasks are forgotten",
+            human_bytes(bytes),
+            human_bytes(most)
         )))
     }
 
@@ -215,6 +219,8 @@ impl Drop for Taken {
 
 #[cfg(test)]
 mod tests {
+    use tonic::Status;
+
     use super::*;
 
     fn quotas() -> Arc<Quotas> {
@@ -258,7 +264,9 @@ mod tests {
         let quotas = quotas();
         let open = quotas.stream("a");
         assert!(open.is_ok() && quotas.stream("a").is_err() && quotas.stream("b").is_ok());
-        assert!(quotas.stored(9).is_ok() && quotas.stored(10).is_err());
+        assert!(quotas.stored(9).is_ok());
+        let refused = Status::from(quotas.stored(3 << 29).unwrap_err()).message().to_owned();
+        assert!(refused.contains("stored output is 1.5G, and 10B is your limit"), "{refused}");
         let lists: Vec<_> = (0..LISTS).map(|_| quotas.list("a").unwrap()).collect();
         assert!(quotas.list("a").is_err() && quotas.list("b").is_ok());
         drop(lists);
@@ -270,7 +278,9 @@ mod tests {
         let quotas = quotas();
         let large = quotas.answer("a", 2 << 20, true);
         assert!(large.is_ok(), "one alone has room, whatever the limit");
-        assert!(quotas.answer("a", 1, true).is_err() && quotas.answer("a", 1, false).is_ok());
+        let refused = Status::from(quotas.answer("a", 1, true).err().unwrap()).message().to_owned();
+        assert!(refused.starts_with("128K of answers to you were not read"), "{refused}");
+        assert!(quotas.answer("a", 1, false).is_ok());
         assert!(quotas.stream("a").is_ok() && quotas.answer("b", 1, true).is_ok());
         drop(large);
         let almost = quotas.answer("a", STREAM - 1, true);

@@ -233,14 +233,7 @@ impl Registry {
     async fn resolve(&self, caller: &Caller, verb: Verb, prefix: &str) -> Result<TaskId, ApiError> {
         // Of tasks that are not theirs nobody learns by guessing.
         let owner = if caller.may(verb, "").is_ok() { None } else { Some(caller.name.as_str()) };
-        match *self.store.beginning_with(prefix, owner).await? {
-            [] => Err(ApiError::NotFound),
-            [id] => Ok(id),
-            _ => {
-                Err(SpecError::new("task_id", format!("{prefix:?} is the beginning of several; write more of it"))
-                    .into())
-            }
-        }
+        the_one(prefix, &self.store.beginning_with(prefix, owner).await?)
     }
 
     /// Waits until nobody else is starting a task with this token, and claims it.
@@ -274,5 +267,32 @@ impl Drop for Claim {
     fn drop(&mut self) {
         self.registry.tokens().remove(&self.key);
         self.registry.token_freed.notify_waiters();
+    }
+}
+
+/// The task that is meant, if no other id begins so.
+fn the_one(prefix: &str, ids: &[TaskId]) -> Result<TaskId, ApiError> {
+    match *ids {
+        [] => Err(ApiError::NotFound),
+        [id] => Ok(id),
+        _ => Err(SpecError::new("task_id", format!("{prefix:?} is the beginning of several; write more of it")).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::{Code, Status};
+
+    use super::*;
+
+    #[test]
+    fn a_beginning_that_several_have_names_none() {
+        let ids = ["aaaa0000-0000-4000-8000-000000000000", "aaaaf000-0000-4000-8000-000000000000"];
+        let ids = ids.map(|id| id.parse::<TaskId>().unwrap());
+        assert!(matches!(the_one("aaaa0", &ids[..1]), Ok(id) if id == ids[0]));
+        assert!(matches!(the_one("aaab", &[]), Err(ApiError::NotFound)));
+        let refused = Status::from(the_one("aaaa", &ids).unwrap_err());
+        assert_eq!(refused.code(), Code::InvalidArgument);
+        assert_eq!(refused.message(), r#"task_id: "aaaa" is the beginning of several; write more of it"#);
     }
 }

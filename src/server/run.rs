@@ -3,6 +3,7 @@
 
 use std::error::Error;
 use std::fs::File;
+use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
@@ -40,8 +41,7 @@ pub fn main() -> ExitCode {
         Err(error) => return usage::explain("taskman-server", error, 2),
     };
     if args.print_config {
-        print!("{}", Config::print_default());
-        return ExitCode::SUCCESS;
+        return print_config();
     }
     match manager.map_err(Into::into).and_then(|manager| run(&args, manager)) {
         Ok(code) => ExitCode::from(code),
@@ -49,6 +49,20 @@ pub fn main() -> ExitCode {
             log::line(Level::Error, "taskman-server", &error.to_string());
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Where it goes may be full: half a configuration is none.
+fn print_config() -> ExitCode {
+    let mut stdout = std::io::stdout().lock();
+    let text = Config::print_default();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        // A reader that went away has seen what it wanted.
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            log::line(Level::Error, "taskman-server", &format!("standard output: {error}"));
+            ExitCode::FAILURE
+        }
+        _ => ExitCode::SUCCESS,
     }
 }
 

@@ -307,6 +307,15 @@ mod tests {
     }
 
     #[test]
+    fn a_second_colon_is_told_the_form_that_is_meant() {
+        let refused = "/opt:/a:ro".parse::<BindRo>().unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            r#"bind_ro: "/opt:/a:ro" has more than one colon; it is SRC or SRC:DST, and always read-only"#
+        );
+    }
+
+    #[test]
     fn the_environment_is_the_documented_one_and_the_requests() {
         let spec =
             TaskSpec::new("true", [""; 0]).unwrap().with_env("LANG", "de_DE").unwrap().with_env("A", "1").unwrap();

@@ -4,15 +4,21 @@
 
 use std::time::Duration;
 
-/// Parses bytes: a number with an optional suffix K, M, G or T (powers of 1024; `KiB`, `KB` and `k` mean the same).
+/// How sizes are written, for people: in the help, in docs/run.md and in the configuration.
+pub const SIZES: &str = "Sizes are bytes, or a number with b, k, kb, kib, m, mb, mib, g, gb, gib, t, tb or tib, in any case, \
+    all powers of 1024 (100, 64k, 512M, 1.5GiB).";
+/// The same of times.
+pub const TIMES: &str = "Times are seconds, or a number with ms, s, m, h or d, in lower case, from 1ms to 36500d (1.5, 500ms, 90s, 5m, 7d).";
+
+/// Parses bytes, as [`SIZES`] says.
 pub fn bytes(text: &str) -> Result<u64, String> {
     let (number, suffix) = split(text);
-    let shift = match suffix.to_ascii_lowercase().trim_end_matches('b').trim_end_matches('i') {
-        "" => 0,
-        "k" => 10,
-        "m" => 20,
-        "g" => 30,
-        "t" => 40,
+    let shift = match suffix.to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        "t" | "tb" | "tib" => 40,
         _ => return Err(format!("{text:?} has an unknown unit; write for example 512M or 2G")),
     };
     let value = positive(text, number)?
@@ -24,7 +30,7 @@ pub fn bytes(text: &str) -> Result<u64, String> {
     Ok(value as u64)
 }
 
-/// Parses a span of time: a number with `ms`, `s`, `m`, `h` or `d`; a bare number is seconds.
+/// Parses a span of time, as [`TIMES`] says.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let (number, suffix) = split(text);
     let seconds_per_unit = match suffix {
@@ -131,10 +137,12 @@ mod tests {
 
     #[test]
     fn what_would_mean_something_else_is_refused() {
-        for bad in ["0", "-1", "NaN", "inf", "1e300T", "9999999999T", "", "M", "5X", "1..2", "+-1"] {
+        for bad in
+            ["0", "-1", "NaN", "inf", "1e300T", "9999999999T", "", "M", "5X", "1..2", "+-1", "9MBBB", "9ib", "9ki"]
+        {
             assert!(bytes(bad).is_err(), "bytes({bad:?})");
         }
-        for bad in ["0", "-1s", "nan", "99999999d", "5 fortnights", "s"] {
+        for bad in ["0", "-1s", "nan", "99999999d", "5 fortnights", "s", "5S", "5min", "5mss"] {
             assert!(duration(bad).is_err(), "duration({bad:?})");
         }
         for bad in ["0", "-0.5", "NaN", "inf", "0.001", "1e9", ""] {

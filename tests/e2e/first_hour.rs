@@ -1,7 +1,8 @@
 //! `docs/first-hour.md`: every command of the page, run in order and in one shell, prints what stands below it.
 //!
-//! What differs from run to run (ids, times, pids, usage, paths) is made the same on both sides by [`stable`]; everything else must
-//! match to the letter. `UPDATE_DOCS=1 cargo test --test e2e first_hour` writes what has changed into the page.
+//! What differs from run to run (ids, times, pids, usage, paths) is made the same on both sides by [`Stable`]; everything else must
+//! match to the letter. An id is its number among those of the page, so that one task has one id on it.
+//! `UPDATE_DOCS=1 cargo test --test e2e first_hour` writes what one run printed into the page.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -56,9 +57,9 @@ fn pieces(page: &str) -> Vec<Piece> {
     pieces
 }
 
-/// What each command prints, on both streams, in a shell as root has it.
-fn run(commands: &[&str]) -> Vec<String> {
-    let (dir, place) = (HostDir::new(), HostDir::new());
+/// What each command prints, on both streams, in a shell as root has it that stands in `place`.
+pub fn run(commands: &[&str], place: &HostDir) -> Vec<String> {
+    let dir = HostDir::new();
     let mut script = String::new();
     for (number, command) in commands.iter().enumerate() {
         script += &format!("{{ {command}\n}} >{}/{number} 2>&1 </dev/null\n", dir.root().display());
@@ -89,21 +90,28 @@ fn run(commands: &[&str]) -> Vec<String> {
     (0..commands.len()).map(|number| known(printed(number))).collect()
 }
 
-/// The same for every run: `word` for each word that differs, and one width for every column.
-fn stable(text: &str) -> String {
-    let line = |line: &str| {
-        let (mut words, mut before) = (Vec::new(), "");
-        for word in line.split(' ').filter(|word| !word.is_empty()) {
-            words.push(known(word, before));
-            before = word;
+/// Makes what is printed the same for every run, and knows the ids that were printed so far.
+#[derive(Default)]
+pub struct Stable(Vec<String>);
+
+impl Stable {
+    /// `word` for each word that differs, and one width for every column.
+    pub fn text(&mut self, text: &str) -> String {
+        let mut lines = String::new();
+        for line in text.lines() {
+            let (mut words, mut before) = (Vec::new(), "");
+            for word in line.split(' ').filter(|word| !word.is_empty()) {
+                words.push(known(word, before, &mut self.0));
+                before = word;
+            }
+            lines += &(words.join(" ") + "\n");
         }
-        words.join(" ") + "\n"
-    };
-    text.lines().map(line).collect()
+        lines
+    }
 }
 
 /// A word, or what kind of word it is.
-fn known(word: &str, before: &str) -> String {
+fn known(word: &str, before: &str, ids: &mut Vec<String>) -> String {
     let bare = word.trim_matches(|c: char| ",;:.'\"()".contains(c));
     let digits = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_digit() || c == '.');
     let shaped = |word: &str, shape: &str| {
@@ -111,9 +119,14 @@ fn known(word: &str, before: &str) -> String {
             && shape.chars().zip(word.chars()).all(|(s, c)| if s == '0' { c.is_ascii_digit() } else { s == c })
     };
     let time = |word: &str| ["0000-00-00", "00:00:00"].iter().any(|shape| shaped(word, shape));
-    let kind = if uuid::Uuid::parse_str(bare).is_ok() {
-        "ID"
-    } else if time(bare) {
+    if uuid::Uuid::parse_str(bare).is_ok() {
+        let number = ids.iter().position(|id| id == bare).unwrap_or_else(|| {
+            ids.push(bare.to_owned());
+            ids.len() - 1
+        });
+        return word.replace(bare, &format!("ID{number}"));
+    }
+    let kind = if time(bare) {
         "TIME"
     } else if bare.len() >= 4 && bare.chars().all(|c| c == '-') {
         "----"
@@ -135,7 +148,10 @@ fn known(word: &str, before: &str) -> String {
 
 #[test]
 fn what_differs_is_made_the_same_and_nothing_else() {
-    let same = |a: &str, b: &str| stable(a) == stable(b);
+    let same = |a: &str, b: &str| Stable::default().text(a) == Stable::default().text(b);
+    let [a, b] = ["eb751e8d-cc30-4833-93e9-33248a7cee99", "a7da14c7-b47a-4535-a263-5bb26e503002"];
+    assert!(same(&format!("{a} {b}\n{a}"), &format!("{b} {a}\n{b}")), "another run's ids");
+    assert!(!same(&format!("{a} {b}\n{a}"), &format!("{a} {b}\n{b}")), "one task has one id");
     assert!(same("ID  eb751e8d-cc30-4833-93e9-33248a7cee99", "ID   a7da14c7-b47a-4535-a263-5bb26e503002"));
     assert!(same("x · 0.07 s, 0.05 s cpu, 64M memory · y", "x · 12.1 s, 1.05 s cpu, 952K memory · y"));
     assert!(same("heard 12 ms ago", "heard 480 ms ago") && same("at 2026-01-02 03:04:05", "at 2027-11-12 13:14:15"));
@@ -158,22 +174,23 @@ fn the_first_hour_runs_as_written() {
     });
     let commands: Vec<_> = commands.collect();
     assert!(commands.len() > 20, "only {} commands were found", commands.len());
-    let mut outputs = run(&commands).into_iter();
+    let mut outputs = run(&commands, &HostDir::new()).into_iter();
     let (mut current, mut faults) = (String::new(), String::new());
+    let (mut before, mut after) = (Stable::default(), Stable::default());
     for piece in &pieces {
         match piece {
             Piece::Text(text) => current += text,
             Piece::Command { line, text, printed } => {
                 let now = outputs.next().unwrap();
-                let same = stable(printed) == stable(&now);
-                current += &format!("{PROMPT}{text}\n{}", if same { printed } else { &now });
-                if !same {
+                current += &format!("{PROMPT}{text}\n{now}");
+                if before.text(printed) != after.text(&now) {
                     faults += &format!("line {line}: {text}\nprints now:\n{now}\n");
                 }
             }
         }
     }
     if std::env::var_os("UPDATE_DOCS").is_some_and(|value| value == "1") {
+        // All of one run: its times and ids belong together.
         fs::write(page(), current).unwrap();
         return;
     }

@@ -230,6 +230,21 @@ fn values_that_cannot_be_meant_are_refused_with_the_fields_name() {
     Run::command(&["echo", "ran"]).with(&["--memory", "-1"]).end().assert_refused(125, &["--memory"]);
 }
 
+/// `8192` is more than any host has. It is said once, by whoever is asked, and refused by nobody.
+#[test]
+fn more_cpus_than_are_available_are_said_and_not_refused() {
+    let available = std::thread::available_parallelism().unwrap();
+    let run = |options: &[&str]| Run::command(&["echo", "ran"]).with(options).end();
+    let many = run(&["--cpus", "8192"]);
+    let (first, rest) = many.stderr.split_once('\n').unwrap_or((&many.stderr, ""));
+    assert_eq!(first, format!("taskman: --cpus 8192: {available} are available here"));
+    assert_eq!((many.status.code(), many.text().as_str()), (Some(0), "ran\n"), "{many:?}");
+    assert!(!rest.contains("--cpus"), "{many:?}");
+    for silent in [&["--cpus", "8192", "--quiet"][..], &["--cpus", "0.5"]] {
+        assert!(!run(silent).stderr.contains("--cpus"), "{silent:?}");
+    }
+}
+
 #[test]
 fn values_too_small_to_build_a_sandbox_in_say_so() {
     Run::command(&["echo", "ran"])

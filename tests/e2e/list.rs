@@ -41,6 +41,24 @@ fn owners_see_their_own_newest_first_and_administrators_everyones() {
     }
 }
 
+/// What a signal ended, and what nobody saw end.
+#[test]
+fn a_filter_knows_every_state() {
+    let mut server = Server::start();
+    let ended = server.task(&["--", "true"]);
+    server.ended(&ended);
+    let killed = server.task(&["--", "sleep", "1000"]);
+    server.text("client001", &["signal", &killed, "KILL"]);
+    server.ended(&killed);
+    let lost = server.task(&["--", "sleep", "1000"]);
+    server.kill();
+    server.restart();
+    let client = |options: &[&str]| ids(&server, "client001", options);
+    assert_eq!(client(&["--state", "signaled"]), [&*killed]);
+    assert_eq!(client(&["--state", "unknown"]), [&*lost]);
+    assert_eq!(client(&["--state", "unknown", "--state", "signaled"]), [&*lost, &*killed]);
+}
+
 #[test]
 fn the_table_has_a_line_per_task_over_many_pages() {
     let server = Server::start();

@@ -33,8 +33,18 @@ const FILTER: &str = "perl -e '$! = 0; syscall(317, 1, 0, 0); print qq($!\\n)'";
 const LEAK: &str =
     "echo '#include <stdlib.h>\nint main(void) { return !malloc(8); }' >a.c; gcc -fsanitize=address a.c; ./a.out";
 
+const OVERFLOW: &str = "echo 'int main(int n, char **v) { volatile int most = 2147483647; most += n; return 0; }' >a.c; \
+    gcc -fsanitize=undefined a.c && ./a.out 2>&1 | grep -o 'signed integer overflow'";
+
 const ROWS: [Row; 20] = [
-    row("`ping`", "ping -c 1 127.0.0.1"),
+    with_way(
+        "`ping`",
+        "ping -c 1 127.0.0.1",
+        &[],
+        "perl -MIO::Socket::INET -e '$l = IO::Socket::INET->new(Listen => 1, LocalAddr => q(127.0.0.1)); \
+         print IO::Socket::INET->new(q(127.0.0.1:) . $l->sockport) ? qq(up\\n) : $!'",
+        "up\n",
+    ),
     row("`curl`", "bash -c '</dev/tcp/192.0.2.1/80'"),
     with_way(
         "`ip`",
@@ -43,7 +53,15 @@ const ROWS: [Row; 20] = [
         "perl -MIO::Socket::INET -e 'print IO::Socket::INET->new(Listen => 1, LocalAddr => q(127.0.0.1)) ? qq(up\\n) : $!'",
         "up\n",
     ),
-    row("`tcpdump`", "perl -MSocket -e 'socket(S, AF_INET, SOCK_RAW, 1) or print $!'"),
+    with_way(
+        "`tcpdump`",
+        "perl -MSocket -e 'socket(S, AF_INET, SOCK_RAW, 1) or print $!'",
+        &[],
+        "perl -MIO::Socket::INET -e '$a = IO::Socket::INET->new(Proto => q(udp), LocalAddr => q(127.0.0.1)); \
+         IO::Socket::INET->new(Proto => q(udp), PeerAddr => q(127.0.0.1:) . $a->sockport)->send(qq(up\\n)); \
+         $a->recv($_, 9); print'",
+        "up\n",
+    ),
     with_way(
         "a port below 1024",
         "perl -MIO::Socket::INET -e 'IO::Socket::INET->new(Listen => 1, LocalPort => 80) or print $!'",
@@ -51,7 +69,7 @@ const ROWS: [Row; 20] = [
         "perl -MIO::Socket::INET -e 'print IO::Socket::INET->new(Listen => 1, LocalPort => 1024) ? qq(up\\n) : $!'",
         "up\n",
     ),
-    row("`strace`", "strace true"),
+    with_way("`strace`", "strace true", &[], OVERFLOW, "signed integer overflow\n"),
     with_way(
         "address sanitizers",
         LEAK,
@@ -61,11 +79,41 @@ const ROWS: [Row; 20] = [
     ),
     row("`unshare`", "unshare --user true"),
     with_way("seccomp filters", FILTER, &["--profile", "filters"], FILTER, "Bad address\n"),
-    row("`sudo`", "su -c id"),
-    row("`mount`", "mount -t tmpfs none /tmp"),
-    row("io_uring", "perl -e 'syscall(425, 1, 0); print $!'"),
-    row("huge pages", "perl -e '$x = q(x); syscall(319, $x, 4); print $!'"),
-    row("`fsync`", "perl -MIO::Handle -e 'open F, q(>x); F->sync and print q(synced)'"),
+    with_way(
+        "`sudo`",
+        "su -c id",
+        &[],
+        "touch a /tmp/b /dev/shm/c && find /task /tmp /dev/shm ! -user task -o ! -writable",
+        "",
+    ),
+    with_way(
+        "`mount`",
+        "mount -t tmpfs none /tmp",
+        &["--bind-ro", "/etc/manpath.config:/read"],
+        "cp /read /task/a && cmp /read /task/a && cp a /tmp/b && echo written",
+        "written\n",
+    ),
+    with_way(
+        "io_uring",
+        "perl -e 'syscall(425, 1, 0); print $!'",
+        &[],
+        "python3 -c 'import select, threading; e = select.epoll(); t = threading.Thread(target=e.close); t.start(); t.join(); print(e.closed)'",
+        "True\n",
+    ),
+    with_way(
+        "huge pages",
+        "perl -e '$x = q(x); syscall(319, $x, 4); print $!'",
+        &[],
+        "python3 -c 'import mmap; m = mmap.mmap(-1, 4 << 20); m[1 << 21] = 7; print(m[1 << 21])'",
+        "7\n",
+    ),
+    with_way(
+        "`fsync`",
+        "perl -MIO::Handle -e 'open F, q(>x); F->sync and print q(synced)'",
+        &[],
+        "echo kept >x && sync x && cat x",
+        "kept\n",
+    ),
     with_way(
         "`man`",
         "man true",
@@ -73,10 +121,22 @@ const ROWS: [Row; 20] = [
         "man --path >/dev/null && echo found",
         "found\n",
     ),
-    row("programs below `/home`", "/opt/none"),
+    with_way(
+        "programs below `/home`",
+        "/opt/none/true",
+        &["--bind-ro", "/usr/bin:/opt/none"],
+        "/opt/none/true && echo ran",
+        "ran\n",
+    ),
     row("`systemctl`", "dmesg"),
-    row("`nice -n -5`", "chrt -f 1 true"),
-    row("core dumps", "bash -c 'ulimit -c unlimited'"),
+    with_way("`nice -n -5`", "chrt -f 1 true", &["--cpus", "0.5"], "nproc", "1\n"),
+    with_way(
+        "core dumps",
+        "bash -c 'ulimit -c unlimited'",
+        &[],
+        "python3 -X faulthandler -c 'import os; os.abort()' 2>&1 | head -n 1",
+        "Fatal Python error: Aborted\n",
+    ),
     with_way("a terminal", "tty", &[], "script -qc 'tty | cut -c1-9' /dev/null", "/dev/pts/\r\n"),
 ];
 

@@ -207,6 +207,29 @@ fn every_runbook_has_the_same_shape_and_its_links_lead_somewhere() {
     }
 }
 
+/// Where the package puts a script is where the runbooks, cron and the timer call it.
+#[test]
+fn scripts_are_called_where_the_package_puts_them() {
+    let read = |path: &str| fs::read_to_string(root().join(path)).unwrap();
+    let packaged = read("scripts/package");
+    let puts = packaged.lines().find(|line| line.contains("scripts/cleanup-all; do put 755 $file")).expect("a line");
+    let (_, rest) = puts.split_once('"').unwrap();
+    let folder = format!("/{}", rest.split_once("/${file##*/}").expect("the file's name").0);
+    let mut defaults = 0;
+    for (name, page) in runbooks() {
+        for step in steps(&name, &page) {
+            if let Some((_, default)) = step.text.split_once("SCRIPTS=\"${SCRIPTS:-") {
+                assert_eq!(default.split_once('}').unwrap().0, folder, "{name}:{}", step.line);
+                defaults += 1;
+            }
+        }
+    }
+    assert!(defaults >= 4, "only {defaults} runbooks have a default");
+    for path in ["scripts/audit-containment", "deploy/systemd/taskman-audit.service"] {
+        assert!(read(path).contains(&format!("{folder}/audit-containment ")), "{path} calls another");
+    }
+}
+
 #[test]
 fn the_runbook_of_an_orphan_leads_from_the_finding_to_the_lift() {
     let worker = Worker::start(0);
@@ -288,6 +311,7 @@ fn the_audit_script_is_silent_when_all_is_well_and_tells_what_is_not() {
     let found = worker.script("audit-containment");
     let told = &found.stderr;
     assert_eq!(found.status.code(), Some(1), "{found:?}");
+    assert!(told.starts_with("audit-containment: error: found something"), "{told}");
     assert!(told.contains("orphan-process.md") && told.contains(&left.task), "{told}");
 
     let mut nowhere = operator("scripts/audit-containment");
@@ -297,7 +321,7 @@ fn the_audit_script_is_silent_when_all_is_well_and_tells_what_is_not() {
         failed.status.code().is_some_and(|code| code > 1),
         "an audit that was not made is no clean one: {failed:?}"
     );
-    assert!(failed.stderr.contains("not made"), "{failed:?}");
+    assert!(failed.stderr.starts_with("audit-containment: error: the audit was not made"), "{failed:?}");
 }
 
 #[test]

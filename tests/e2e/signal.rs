@@ -16,7 +16,7 @@ fn a_signal_reaches_the_main_process_by_name_and_number() {
     // As kill(1) has it.
     server.text("client001", &["signal", &task, "-10"]);
     assert_eq!(output.line(), "one");
-    server.text("client001", &["signal", "--user-id", "client001", &task, "12"]);
+    server.text("client001", &["signal", "--user-id", "client001", &task[..8], "12"]);
     assert_eq!(output.end().text(), "ready\none\none\none\ntwo\n");
     let outcome = server.ended(&task)["outcome"].clone();
     assert_eq!((&outcome["exit_code"], &outcome["reason"]), (&4.into(), &"exit".into()));

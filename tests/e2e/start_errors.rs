@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::support::run::TASKMAN;
+use crate::support::server::TASKMAN_SERVER;
 use crate::support::{GUARD, HostDir, Run, Started, mutation};
 
 /// Shows a host directory at `/opt/x` and tries to execute `name` in it.
@@ -27,14 +28,22 @@ fn a_command_that_is_nowhere_is_127() {
 
 #[test]
 fn a_misunderstood_line_says_what_was_meant() {
-    let lines: [(&[&str], &[&str]); 9] = [
+    let lines: [(&[&str], &[&str]); 17] = [
         (&["run", "echo", "hi"], &["'echo'", "tip: ", "come after --, as in: -- echo …"]),
         (&["stop", "--user-id", "u", "a7da14c7", "b"], &["unexpected argument 'b' found\n\nUsage: "]), // no tip: no command is meant
+        (&["echo", "hi"], &["'echo'", "tip: to run a program of that name: taskman run -- echo …"]),
+        (&["run", "--mem", "64M", "--", "true"], &["'--mem'", "a similar argument exists: '--memory'"]),
         (&["strat"], &["'strat'", "'start'"]),
         (&["run", "--timeout", "-1s", "--", "true"], &["'-1s'", "'--timeout <TIME>'"]),
         (&["start", "--user-id", "u", "--memory", "-5M", "--", "true"], &["'-5M'", "'--memory <SIZE>'"]),
         (&["list", "--user-id", "u", "--limit", "-1"], &["'-1'", "'--limit <N>'"]),
         (&["stream", "--user-id", "u", "a7da14c7", "--offset", "-1"], &["'-1'", "'--offset <N>'"]),
+        (&["wait", "--user-id", "u", "a7da14c7", "--timeout", "-1s"], &["'--timeout <TIME>'", "\"-1s\" is negative"]),
+        (&["stop", "--user-id", "u", "a7da14c7", "--grace", "-1s"], &["'--grace <TIME>'", "\"-1s\" is negative"]),
+        (&["run", "--grace", "-1s", "--", "true"], &["'--grace <TIME>'", "\"-1s\" is negative"]),
+        (&["stream", "--user-id", "u", "a7da14c7", "--tail", "-1"], &["'--tail <SIZE>'", "\"-1\" is negative"]),
+        (&["doctor", "--uid-range", "-1"], &["'--uid-range <FIRST:COUNT>'", "\"-1\" is not FIRST:COUNT"]),
+        (&["audit", "findings", "--user-id", "u", "--limit", "-1"], &["'-1'", "'--limit <N>'", "1..=1000"]),
         (&["certs", "issue", "u", "--ttl", "-1d"], &["'-1d'", "'--ttl <TIME>'"]),
         (&["run"], &["<COMMAND>...", "Usage: taskman run [OPTIONS] -- <COMMAND> [ARGS]..."]),
     ];
@@ -42,9 +51,62 @@ fn a_misunderstood_line_says_what_was_meant() {
         let mut command = Command::new(TASKMAN);
         command.args(words).env("TASKMAN_UID_RANGE", "1900000000:1").stdin(Stdio::null());
         let ended = Started::spawn(command, HostDir::new(), GUARD).end();
-        assert!(ended.stderr.starts_with("taskman: error: ") && !ended.stderr.contains("--uid-range"), "{ended:?}");
+        assert!(ended.stderr.starts_with("taskman: error: "), "{ended:?}");
+        // The usage is the command's, and names no option that comes from the environment.
+        assert!(words[0] == "doctor" || !ended.stderr.contains("--uid-range"), "{ended:?}");
         ended.assert_refused(125, parts);
+        assert!(!ended.stderr.contains("as a value"), "an option that does not exist is no command: {ended:?}");
     }
+}
+
+#[test]
+fn a_uid_range_that_is_none_is_named() {
+    let ended = Run::command(&["true"]).with(&["--uid-range", "-1"]).end();
+    ended.assert_refused(125, &["taskman: error: ", "'--uid-range <FIRST:COUNT>'", "\"-1\" is not FIRST:COUNT"]);
+    assert!(!ended.stderr.contains("uid_range"), "{ended:?}");
+}
+
+#[test]
+fn who_says_nothing_is_shown_the_help_which_is_no_error() {
+    for words in [&[][..], &["audit"], &["certs"]] {
+        let mut command = Command::new(TASKMAN);
+        command.args(words).stdin(Stdio::null());
+        let ended = Started::spawn(command, HostDir::new(), GUARD).end();
+        ended.assert_refused(125, &["Usage: "]);
+        assert!(!ended.stderr.contains("taskman: "), "{ended:?}");
+    }
+}
+
+/// One form for every program: who says it, that it is an error, and what is wrong.
+#[test]
+fn the_servers_errors_begin_as_all_do() {
+    let lines: [(&[&str], i32, &str); 4] = [
+        (&["--nonsense"], 2, "taskman-server: error: unexpected argument '--nonsense'"),
+        (&["--config", "/no/such/file"], 1, "taskman-server: error: "),
+        (&["--state-dir", "/proc/1/x"], 1, "taskman-server: error: "),
+        (&["auditor"], 1, "taskman-server: error: auditor is not a command"),
+    ];
+    for (words, code, begins) in lines {
+        let mut command = Command::new(TASKMAN_SERVER);
+        command.args(words).stdin(Stdio::null());
+        let ended = Started::spawn(command, HostDir::new(), GUARD).end();
+        assert_eq!(ended.status.code(), Some(code), "{ended:?}");
+        assert!(ended.stderr.starts_with(begins), "{ended:?}");
+    }
+}
+
+#[test]
+fn a_configuration_that_does_not_fit_is_an_error_and_no_panic() {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("{TASKMAN_SERVER} --print-config >/dev/full")]).stdin(Stdio::null());
+    let ended = Started::spawn(command, HostDir::new(), GUARD).end();
+    ended.assert_refused(1, &["taskman-server: error: standard output: No space left on device"]);
+    assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
+}
+
+#[test]
+fn a_whole_line_as_one_word_is_told_that_it_is_one() {
+    Run::command(&["ls -la"]).end().assert_refused(127, &["cannot execute \"ls -la\"", "one by one, or sh -c"]);
 }
 
 #[test]
@@ -80,7 +142,7 @@ fn a_directory_is_126() {
 fn a_file_of_no_known_format_is_126() {
     let dir = HostDir::new();
     dir.file("garbage", "just text\n", 0o755);
-    refused(&dir, "garbage", 126, "ENOEXEC");
+    refused(&dir, "garbage", 126, "ENOEXEC, exec format error (hint: neither a program of this machine nor a script");
 }
 
 #[test]
