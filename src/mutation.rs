@@ -69,6 +69,7 @@ pub enum Defence {
     SingleThread,
     SlowDeath,
     SocketMemory,
+    SocketOptions,
     StrictHost,
     Swap,
     Sweep,

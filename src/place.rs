@@ -17,6 +17,8 @@ use crate::task::spec::SpecError;
 pub const RUN_DIR: &str = "/run/taskman";
 /// A lock on the byte of this file whose offset is a uid is that uid's lease.
 pub const UID_LOCKS: &str = "/run/taskman/uids";
+/// In a state directory: where root asks the running launcher whether tasks are taken.
+pub const HEALTH_SOCKET: &str = "health.sock";
 /// What every task's group name begins with.
 pub const GROUP_PREFIX: &str = "taskman-";
 

@@ -1,10 +1,14 @@
 //! Where questions of containment are put: to a server, as an administrator; or here, as root, where none needs to run.
 
 use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use nix::errno::Errno;
+use tokio::io::AsyncReadExt;
+use tokio::net::UnixStream;
 
 use super::OutputFormat;
 use super::connection::{Failure, Server};
@@ -15,10 +19,10 @@ use crate::containment::{
     Answer, Audited, Health, HealthView, Incident, IncidentId, Journal, Leftover, Query, Setup, Summary, Swept,
 };
 use crate::error::{Context, SysError};
-use crate::place;
+use crate::place::{self, HEALTH_SOCKET};
 
-/// What a living server's auditor does is not in the journal.
-const RUNS: &str = "unknown: ask the running server";
+/// For so long a launcher may take to answer: as long as the server waits to hear from it.
+const SILENCE: Duration = Duration::from_secs(5);
 /// A line of the journal is in force when it is written. One that could not be written may be, or not.
 const NOT_SURE: &str = "this worker may still take tasks; stop taskman-server to be sure that it does not";
 /// Who a command on this host is, in the journal.
@@ -110,9 +114,19 @@ impl Desk {
         match self {
             Self::There(client) => Ok(client.health().await?),
             Self::Here(setup) => {
-                let view = Journal::new(&setup.state_dir).health()?.view();
-                let auditor = if server_runs(&setup.state_dir)? { RUNS.to_owned() } else { view.auditor };
-                Ok(HealthView { auditor, ..view })
+                let journal = Journal::new(&setup.state_dir).health()?.view();
+                if !server_runs(&setup.state_dir)? {
+                    return Ok(journal);
+                }
+                let view = match launcher_says(&setup.state_dir).await {
+                    Some(view) if !view.can_accept || journal.can_accept => view,
+                    Some(HealthView { auditor, heartbeat_age_ms, .. }) => {
+                        HealthView { auditor, heartbeat_age_ms, ..journal }
+                    }
+                    None => HealthView { auditor: "unknown".to_owned(), ..journal }
+                        .stalled(&format!("the launcher has not answered for {} s", SILENCE.as_secs())),
+                };
+                Ok(view)
             }
         }
     }
@@ -218,6 +232,20 @@ fn health(answer: Answer) -> Result<Health, Answer> {
         Answer::Health(health) => Ok(health),
         other => Err(other),
     }
+}
+
+/// What the running launcher says; nothing where it does not answer in time.
+async fn launcher_says(state_dir: &Path) -> Option<HealthView> {
+    // A socket's path has at most 107 bytes.
+    let directory = File::open(state_dir).ok()?;
+    let path = format!("/proc/self/fd/{}/{HEALTH_SOCKET}", directory.as_raw_fd());
+    let answer = async {
+        let mut text = Vec::new();
+        UnixStream::connect(path).await?.read_to_end(&mut text).await?;
+        std::io::Result::Ok(text)
+    };
+    let text = tokio::time::timeout(SILENCE, answer).await.ok()?.ok()?;
+    serde_json::from_slice(&text).ok()
 }
 
 /// Whether a living server has the state directory locked.

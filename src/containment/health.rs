@@ -130,10 +130,23 @@ impl Health {
     }
 }
 
+impl HealthView {
+    /// The launcher is not heard. A graver reason not to take tasks stands.
+    pub fn stalled(self, silent: &str) -> Self {
+        if !self.can_accept {
+            return self;
+        }
+        let refusal = Some(format!(
+            "{silent}, so nothing is enforced in time; see its process and its log, or restart the service"
+        ));
+        Self { status: "stalled".to_owned(), can_accept: false, refusal, ..self }
+    }
+}
+
 /// What `taskman health --output json` prints. Fields are only ever added.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HealthView {
-    /// `healthy` or `quarantined`.
+    /// `healthy`, `quarantined`, or `stalled`: the launcher is not heard.
     pub status: String,
     /// RFC 3339; of the quarantine.
     pub since: Option<String>,
@@ -155,7 +168,8 @@ pub struct HealthView {
     pub can_accept: bool,
     /// Why not, with what to do.
     pub refusal: Option<String>,
-    /// `watching`, `watching without events: WHY`, `starting`, `lost`, or `not running` where no server runs.
+    /// `watching`, `watching without events: WHY`, `starting`, `lost`, `not running` where no server runs, or
+    /// `unknown` where the launcher does not answer.
     pub auditor: String,
     /// Since the auditor was last heard, in milliseconds.
     pub heartbeat_age_ms: Option<u64>,

@@ -188,7 +188,7 @@ fn what_version_1_does_not_throttle_is_said() {
 fn nobody_is_told_of_a_containers_options_outside_of_one() {
     let (ill, starts) = ill(|f| {
         f.identity.euid = 1000;
-        f.identity.effective_capabilities = 0;
+        f.identity.effective_capabilities.clear();
         f.unwritable = vec![Unwritable { errno: Errno::EACCES, ..read_only_memory() }, read_only_memory()];
         f.refused_calls = vec![("clone3", Errno::EPERM), ("mount", Errno::EPERM), ("openat2", Errno::ENOSYS)];
         f.namespaces[0].2 = Some(0);

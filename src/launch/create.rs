@@ -22,19 +22,20 @@ use crate::error::{Context, StartError, SysError};
 use crate::fault;
 use crate::mutation::{Defence, off};
 use crate::sandbox::{self, Plan};
-use crate::sys::{SANDBOX_INIT, clone, fd, pidfd::Child};
+use crate::sys::clone::{self, Namespace};
+use crate::sys::{SANDBOX_INIT, fd, pidfd::Child};
 use crate::task::id::TaskId;
 use crate::task::spec::{Command, TaskSpec};
 
 /// The six namespaces, made in the same call that creates the process.
-const NAMESPACES: [(Defence, libc::c_int); 6] = [
-    (Defence::PidNamespace, libc::CLONE_NEWPID),
+const NAMESPACES: [(Defence, Namespace); 6] = [
+    (Defence::PidNamespace, Namespace::Pid),
     // Never switched off: without it the steps that follow would take the host's own root apart.
-    (Defence::Never, libc::CLONE_NEWNS),
-    (Defence::IpcNamespace, libc::CLONE_NEWIPC),
-    (Defence::UtsNamespace, libc::CLONE_NEWUTS),
-    (Defence::NetNamespace, libc::CLONE_NEWNET),
-    (Defence::CgroupNamespace, libc::CLONE_NEWCGROUP),
+    (Defence::Never, Namespace::Mount),
+    (Defence::IpcNamespace, Namespace::Ipc),
+    (Defence::UtsNamespace, Namespace::Uts),
+    (Defence::NetNamespace, Namespace::Net),
+    (Defence::CgroupNamespace, Namespace::Cgroup),
 ];
 
 /// Creates the task in its cgroup and completes the cgroup while the child confines itself. How that ends, the [`Starting`]
@@ -86,10 +87,10 @@ pub fn begin(
     let (go, ready) = pipes("go")?;
     let init = init_image().map_err(StartError::step("init"))?;
     fault::point("prepared");
-    let flags =
-        NAMESPACES.iter().filter(|(defence, _)| !off(*defence)).fold(0, |flags, (_, flag)| flags | *flag as u64);
+    let namespaces: Vec<_> =
+        NAMESPACES.iter().filter(|(defence, _)| !off(*defence)).map(|(_, namespace)| *namespace).collect();
     let cgroup = (!off(Defence::CloneIntoCgroup)).then(|| placement.group.dir_fd());
-    match clone::clone3(flags, cgroup).on("clone3", "sandbox-init").map_err(StartError::step("clone"))? {
+    match clone::clone3(&namespaces, cgroup).on("clone3", "sandbox-init").map_err(StartError::step("clone"))? {
         clone::Side::Child(child) => {
             // The child keeps no copy: it learns of the launcher's death by the end of this pipe.
             drop(place);

@@ -329,6 +329,33 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_users_mount_that_is_named_after_a_task_is_not_of_it() {
+        let id = "2f1a9c3e-5b7d-4e21-8f00-1234567890ab";
+        let is_of_task = |root: &str, point: &str, kind: &str| {
+            let line = format!("51 24 0:31 {root} {point} rw,nosuid shared:9 - {kind} some-{id} rw\n");
+            let mounts: Vec<Mount<'_>> = Mount::all(&line).collect();
+            assert_eq!(mounts.len(), 1, "{line}");
+            is_of_task(&mounts[0], id)
+        };
+        for (root, point, kind) in [
+            (format!("/taskman-srv-1.{id}"), "/anywhere".to_owned(), "cgroup2"),
+            (format!("/a/taskman-srv-1.{id}/b"), "/anywhere".to_owned(), "cgroup"),
+            ("/".to_owned(), format!("{RUN_DIR}/{id}"), "tmpfs"),
+        ] {
+            assert!(is_of_task(&root, &point, kind), "{root} {point} {kind}");
+        }
+        for (root, point, kind) in [
+            ("/".to_owned(), format!("/home/mallory/{id}"), "fuse"),
+            (format!("/mallory/{id}"), "/mnt".to_owned(), "tmpfs"),
+            ("/".to_owned(), format!("/home/mallory/taskman-srv-1.{id}"), "cgroup2"),
+            ("/".to_owned(), format!("/home{RUN_DIR}/{id}"), "tmpfs"),
+            ("/".to_owned(), format!("{RUN_DIR}/another"), "tmpfs"),
+        ] {
+            assert!(!is_of_task(&root, &point, kind), "{root} {point} {kind}");
+        }
+    }
+
+    #[test]
     fn one_that_waits_is_not_on_its_way_down() {
         let stat = |(state, flags): &(&str, u64)| {
             format!("7 (a) R 1 2 3) {state} 1 7 7 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 1 0 4242")

@@ -1216,7 +1216,7 @@ pub mod task_manager_server {
 pub struct GetHealthRequest {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct HealthResponse {
-    /// healthy or quarantined
+    /// healthy, quarantined, or stalled: the launcher is not heard
     #[prost(string, tag = "1")]
     pub status: ::prost::alloc::string::String,
     /// Since when it is quarantined

@@ -40,7 +40,8 @@ pub fn become_payload(plan: &Plan<'_>, processors: &CpuSet) -> Result<Infallible
     step("signals", signal::unblock_all().on("sigprocmask", "none"))?;
     if !off(Defence::Seccomp) {
         let filter = if plan.spec.profile == Profile::Filters { OWN_FILTERS } else { FILTER };
-        step("seccomp", sys::seccomp::install(filter).on("seccomp", "payload filter"))?;
+        let mutant = off(Defence::SocketOptions).then(super::seccomp::any_socket_option);
+        step("seccomp", sys::seccomp::install(mutant.as_deref().unwrap_or(filter)).on("seccomp", "payload filter"))?;
     }
     if !off(Defence::PayloadNotPid1) {
         step("init", wait_for_init(plan))?;

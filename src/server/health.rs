@@ -67,9 +67,8 @@ impl Health {
         if age < SILENCE || !view.can_accept {
             return HealthView { heartbeat_age_ms, ..view };
         }
-        let silent = format!("the launcher was last heard {} s ago, so nothing is enforced in time", age.as_secs());
-        let refusal = Some(format!("{silent}; see its process and its log, or restart the service"));
-        HealthView { heartbeat_age_ms, can_accept: false, refusal, ..view }
+        let silent = format!("the launcher was last heard {} s ago", age.as_secs());
+        HealthView { heartbeat_age_ms, ..view }.stalled(&silent)
     }
 }
 
@@ -119,7 +118,7 @@ mod tests {
         health.set(view(true, None));
         *health.heard.lock().unwrap() = Instant::now().checked_sub(SILENCE);
         let aged = health.view().unwrap();
-        assert!(!aged.can_accept && aged.status == "healthy", "{aged:?}");
+        assert!(!aged.can_accept && aged.status == "stalled", "{aged:?}");
         assert!(health.refusal().unwrap().contains("last heard 5 s ago"), "{aged:?}");
         health.set(view(false, Some("a drill")));
         assert_eq!(health.refusal().as_deref(), Some("a drill"), "the graver reason stands");

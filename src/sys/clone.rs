@@ -36,22 +36,50 @@ pub fn is_single_threaded() -> bool {
     nix::sys::stat::stat("/proc/self/task").is_ok_and(|stat| stat.st_nlink == 3)
 }
 
-/// Creates a process with `flags`, inside `cgroup` from its first instruction, and a pidfd for it.
-pub fn clone3(flags: u64, cgroup: Option<BorrowedFd<'_>>) -> Result<Side, Errno> {
+/// What a new process does not share with its creator. Only these: with one of the flags that share memory, descriptors or signal handlers,
+/// two processes would own the same things.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)] // as in namespaces(7)
+pub enum Namespace {
+    Cgroup,
+    Ipc,
+    Mount,
+    Net,
+    Pid,
+    Uts,
+}
+
+impl Namespace {
+    fn flag(self) -> u64 {
+        let flag = match self {
+            Self::Cgroup => libc::CLONE_NEWCGROUP,
+            Self::Ipc => libc::CLONE_NEWIPC,
+            Self::Mount => libc::CLONE_NEWNS,
+            Self::Net => libc::CLONE_NEWNET,
+            Self::Pid => libc::CLONE_NEWPID,
+            Self::Uts => libc::CLONE_NEWUTS,
+        };
+        flag as u64
+    }
+}
+
+/// Creates a process in new `namespaces`, inside `cgroup` from its first instruction, and a pidfd for it.
+pub fn clone3(namespaces: &[Namespace], cgroup: Option<BorrowedFd<'_>>) -> Result<Side, Errno> {
     if !is_single_threaded() && !off(Defence::SingleThread) {
         return Err(Errno::EDEADLK);
     }
     let mut pidfd = -1i32;
     // SAFETY: all-zero is a valid clone_args: no stack, no tid addresses.
     let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
-    args.flags = flags | libc::CLONE_PIDFD as u64;
+    args.flags = namespaces.iter().fold(libc::CLONE_PIDFD as u64, |flags, namespace| flags | namespace.flag());
     args.pidfd = &raw mut pidfd as u64;
     args.exit_signal = libc::SIGCHLD as u64;
     if let Some(cgroup) = cgroup {
         args.flags |= CLONE_INTO_CGROUP;
         args.cgroup = cgroup.as_raw_fd() as u64;
     }
-    // SAFETY: single-threaded (checked above), so the child may use any memory it copied; no CLONE_VM, so it shares none.
+    // SAFETY: single-threaded (checked above), so the child may use any memory it copied; no flag but those of Namespace, so it
+    // shares none.
     let pid =
         Errno::result(unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of::<libc::clone_args>()) })?;
     if pid == 0 {

@@ -120,7 +120,8 @@ fn the_auditor_has_no_descriptor_of_the_launchers() {
     let server = server(1_960_005_000);
     server.marked(&nonce(), &[], "true");
     let auditor = server.auditor();
-    assert_eq!((auditor.link("fd/0"), auditor.link("fd/1")), ("/dev/null".into(), "/dev/null".into()));
+    let (input, output) = (auditor.link("fd/0"), auditor.link("fd/1"));
+    assert!(input.starts_with("socket:") && output == "/dev/null", "{input} {output}");
     let held = auditor.descriptors();
     let launchers = |link: &&String| ["/state", "/run/taskman/uids"].iter().any(|name| link.ends_with(name));
     assert_eq!(held.iter().find(launchers), None, "{held:?}");

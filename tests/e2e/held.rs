@@ -77,12 +77,18 @@ fn a_launcher_that_stands_still_is_not_healthy() {
         })
     };
     assert_eq!(serving(), ServingStatus::Serving);
+    let here = server.here(&["health", "--output", "json"]).json(0);
+    assert!(here["status"] == "healthy" && here["heartbeat_age_ms"].is_u64(), "{here}");
     {
         let _stopped = Stopped::new(server.launcher());
         wait_until("gRPC health says no", || (serving() == ServingStatus::NotServing).then_some(()));
         let seen = server.taskman("admin", &["health", "--output", "json"]).json(1);
         assert!(seen["heartbeat_age_ms"].as_u64().unwrap() >= 5000 && seen["can_accept"] == false, "{seen}");
         assert!(seen["refusal"].as_str().unwrap().contains("last heard"), "{seen}");
+        assert_eq!(seen["status"], "stalled", "{seen}");
+        let here = server.here(&["health", "--output", "json"]).json(1);
+        assert!(here["status"] == "stalled" && here["can_accept"] == false, "{here}");
+        assert!(here["refusal"].as_str().unwrap().contains("has not answered"), "{here}");
         let (_, why) = server.try_start().unwrap_err();
         assert!(why.contains("last heard"), "{why}");
     }

@@ -38,6 +38,59 @@ fn gxx_compiles_and_its_program_runs() {
     assert_eq!(build_and_run(&[("a.cc", source)], "g++ -o a /src/a.cc; ./a", &[]), "3 caught\n");
 }
 
+/// The C library's resolver gives a name up when it is not given an error queue for its socket (`IP_RECVERR`).
+#[test]
+fn the_c_library_looks_names_up() {
+    let source = r#"
+#include <arpa/inet.h>
+#include <arpa/nameser.h>
+#include <netinet/in.h>
+#include <resolv.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* Answers the first question, whatever it is, with 192.0.2.7. */
+static int answer(int fd)
+{
+    static const unsigned char record[] = { 0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 192, 0, 2, 7 };
+    unsigned char message[512];
+    struct sockaddr_in from;
+    socklen_t size = sizeof from;
+    ssize_t length = recvfrom(fd, message, sizeof message - sizeof record, 0, (void *)&from, &size);
+    message[2] |= 0x80; /* an answer */
+    message[7] = 1;     /* of one record */
+    memcpy(message + length, record, sizeof record);
+    return sendto(fd, message, length + sizeof record, 0, (void *)&from, size) < 0;
+}
+
+int main(void)
+{
+    struct sockaddr_in here = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t size = sizeof here;
+    int fd = socket(AF_INET, SOCK_DGRAM, 0);
+    if (bind(fd, (void *)&here, size) || getsockname(fd, (void *)&here, &size))
+        return 2;
+    if (!fork())
+        return answer(fd);
+    struct __res_state resolver = { 0 };
+    if (res_ninit(&resolver))
+        return 3;
+    resolver.nscount = 1;
+    resolver.nsaddr_list[0] = here;
+    resolver.retrans = resolver.retry = 1;
+    unsigned char reply[512];
+    int length = res_nquery(&resolver, "name.example", C_IN, T_A, reply, sizeof reply);
+    if (length < 4)
+        return 4;
+    printf("%d.%d.%d.%d\n", reply[length - 4], reply[length - 3], reply[length - 2], reply[length - 1]);
+    return 0;
+}
+"#;
+    assert_eq!(build_and_run(&[("a.c", source)], "gcc -Wall -o a /src/a.c -lresolv; ./a", &[]), "192.0.2.7\n");
+}
+
 #[test]
 fn a_statically_linked_program_runs() {
     let source =

@@ -9,6 +9,7 @@
 //! | a second one | every task is killed |
 //! | the auditor dies or falls silent | no task is started until another watches; one after another lost is a quarantine |
 //! | SIGHUP, or a change beside the TLS files | the server is handed the files anew |
+//! | root asks in the state directory | it is sent whether tasks are taken |
 //! | any of this, under a service manager | it is told (`managed`) |
 //!
 //! Nothing a request names reaches the kernel unchecked: a task is one that this process started itself, and what a new one
@@ -17,6 +18,7 @@
 mod audited;
 mod auditor;
 mod live;
+mod local;
 mod managed;
 mod manager;
 mod outbox;
@@ -52,6 +54,7 @@ use crate::task::request::TaskRequest;
 use crate::wire::{Event, PacketError, Sender};
 use auditor::Auditor;
 use live::{Live, News};
+use local::Local;
 use managed::Signs;
 use manager::Line;
 use outbox::Outbox;
@@ -123,6 +126,7 @@ struct Service<'a> {
     server: Server,
     signals: SignalFd,
     changes: tls::Changes,
+    local: Local,
     /// Of the TLS files that were sent last.
     marks: Vec<[i64; 5]>,
     poller: Poller,
@@ -186,6 +190,8 @@ impl<'a> Service<'a> {
         launcher.sweep();
         let setup = audited::setup(launcher, config)?;
         let standing = Standing::open(&setup.state_dir)?;
+        let local = Local::listen(&setup.state_dir)?;
+        poller.add(local.as_fd(), EpollFlags::EPOLLIN, Token::Local)?;
         let program = fd::lift(program).on("fcntl", "the auditor's program")?;
         Ok(Self {
             launcher,
@@ -194,6 +200,7 @@ impl<'a> Service<'a> {
             server,
             signals,
             changes,
+            local,
             marks,
             poller,
             outbox,
@@ -239,6 +246,7 @@ impl<'a> Service<'a> {
                     Token::Server => self.server_ended(),
                     Token::Signals => self.heed_signals(),
                     Token::TlsFiles => self.note_change(),
+                    Token::Local => self.answer_locally(),
                     Token::Auditor => {} // heard above
                     Token::AuditorEnded => self.auditor_ended(),
                     Token::Report(task) => self.with_task(task, |live, poller| live.step(None, poller)),

@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use crate::launch::end::{self, Placement, SLOWEST, VANISH};
-use crate::mutation::{Defence, off};
 
 /// What is on its way down is looked at again after this.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -20,8 +19,7 @@ pub struct Patience {
 impl Patience {
     /// With what was killed then.
     pub fn since(killed: Instant) -> Self {
-        let patience = if off(Defence::SlowDeath) { Duration::from_millis(10) } else { VANISH };
-        Self { until: killed + patience, latest: killed + SLOWEST }
+        Self { until: killed + VANISH, latest: killed + SLOWEST }
     }
 
     /// Whether its end is still to be waited for; one that dies slowly only if there is no hurry.

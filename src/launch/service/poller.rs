@@ -48,6 +48,8 @@ pub enum Token {
     Auditor,
     /// An auditor has ended.
     AuditorEnded,
+    /// Root asks on this host.
+    Local,
     /// A starting task's child has said something.
     Report(Owner),
     /// Something happened to a running task.
@@ -64,6 +66,7 @@ impl Token {
             // No task has such a number.
             Self::Auditor => 4,
             Self::AuditorEnded => 5,
+            Self::Local => 6,
             Self::Report(task) => task << 2,
             Self::Watch(task, Source::Status) => task << 2 | 1,
             Self::Watch(task, Source::Init) => task << 2 | 2,
@@ -78,7 +81,8 @@ impl Token {
             (0, 2) => Self::Signals,
             (0, _) => Self::TlsFiles,
             (1, 0) => Self::Auditor,
-            (1, _) => Self::AuditorEnded,
+            (1, 1) => Self::AuditorEnded,
+            (1, _) => Self::Local,
             (task, 0) => Self::Report(task),
             (task, 1) => Self::Watch(task, Source::Status),
             (task, 2) => Self::Watch(task, Source::Init),

@@ -198,7 +198,8 @@ impl Standing {
         Some(view)
     }
 
-    fn view(&self, auditor: &Auditor) -> HealthView {
+    /// All that the server is told, and root on this host.
+    pub fn view(&self, auditor: &Auditor) -> HealthView {
         let refusal = self.refusal(auditor);
         HealthView {
             cleanup_failures: self.cleanup_failures,

@@ -85,3 +85,12 @@ pub fn payload(own_filters: bool) -> Vec<libc::sock_filter> {
     let rows: Vec<Row> = table::rows().map(|row| if own_filters { granted(row) } else { *row }).collect();
     compile::compile(&rows)
 }
+
+/// The payload's filter where socket options are no concern: for a mutant.
+pub fn any_socket_option() -> Vec<libc::sock_filter> {
+    let allowed = |row: &Row| match libc::c_long::from(row.nr) {
+        libc::SYS_setsockopt => Row { rule: Rule::Allow, ..*row },
+        _ => *row,
+    };
+    compile::compile(&table::rows().map(allowed).collect::<Vec<_>>())
+}

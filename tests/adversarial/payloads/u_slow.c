@@ -1,5 +1,5 @@
 /* U22: holds as much of one kind as the limits allow of what the kernel takes long to give back, says so, and waits.
- * argv: the kind. Every loop ends where the limits end it. */
+ * argv: the kind, and of how many processes if not of the usual number. Every loop ends where the limits end it. */
 #include "probe.h"
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -122,7 +122,7 @@ int main(int argc, char **argv)
         return 2;
     for (unsigned i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (!strcmp(kinds[i].name, argv[1])) {
-            printf("ready %d\n", many(kinds[i].processes, kinds[i].each));
+            printf("ready %d\n", many(argc > 2 ? atoi(argv[2]) : kinds[i].processes, kinds[i].each));
             fflush(stdout);
             for (;;)
                 pause();
