@@ -207,7 +207,9 @@ mod tests {
         let pages = [include_str!("../../docs/run.md"), include_str!("../config/default.toml"), UNITS];
         for page in pages {
             let plain = page.split_whitespace().filter(|word| *word != "#").collect::<Vec<_>>().join(" ");
-            [SIZES, TIMES].map(|words| assert!(plain.contains(words), "{words}\nis not in\n{plain}"));
+            for words in [SIZES, TIMES] {
+                assert!(plain.contains(words), "{words}\nis not in\n{plain}");
+            }
         }
     }
 
