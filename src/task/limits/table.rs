@@ -205,9 +205,7 @@ mod tests {
     #[test]
     fn less_than_the_least_is_refused_by_name() {
         for limit in &LIMITS {
-            let mut limits = Limits::default();
-            limits.io_read_bps = 1 << 40;
-            limits.io_write_bps = 1 << 40;
+            let mut limits = Limits { io_read_bps: 1 << 40, io_write_bps: 1 << 40, ..Limits::default() };
             limit.set(&mut limits, limit.least);
             let floor = limit.name.starts_with("io_");
             assert_eq!(limits.validate().is_ok(), !floor, "{}", limit.name);
