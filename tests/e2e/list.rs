@@ -75,6 +75,6 @@ fn a_question_of_too_many_pieces_is_refused() {
     let server = Server::start();
     let labels: Vec<String> = (0..65).map(|number| format!("--label=k{number}=v")).collect();
     let words: Vec<&str> = ["list"].into_iter().chain(labels.iter().map(String::as_str)).collect();
-    server.taskman("client001", &words).assert_refused(125, &["labels", "64"]);
+    server.taskman("client001", &words).assert_refused(125, &["--label: at most 64 "]);
     server.text("client001", &words[..65]);
 }
