@@ -97,6 +97,10 @@ pub fn run(args: &Args) -> ExitCode {
 
 fn execute(args: &Args) -> Result<ExitCode, Box<dyn std::error::Error>> {
     let spec = spec(args).map_err(StartError::from)?;
+    if args.report.as_deref() == Some(Path::new("-")) {
+        let why = "takes a file, and - is none; --output json writes the report to standard error (or write ./-)";
+        return Err(SpecError::new("--report", why).into());
+    }
     // Opened first: a report that cannot be written is found out before anything runs.
     let report_file = args.report.as_deref().map(ReportFile::open).transpose()?;
     let stop_on = catch_stop_signals()?;

@@ -190,6 +190,16 @@ fn a_report_that_cannot_be_written_stops_the_task_before_it_runs() {
 }
 
 #[test]
+fn a_dash_is_no_report_file() {
+    let dir = HostDir::new();
+    let mut command = Command::new(TASKMAN);
+    command.args(["run", "--report", "-", "--", "echo", "ran"]).current_dir(dir.root()).stdin(Stdio::null());
+    let ended = Started::spawn(command, HostDir::new(), GUARD).end();
+    ended.assert_refused(125, &["taskman: error: --report: takes a file", "--output json"]);
+    assert!(!dir.path("-").exists());
+}
+
+#[test]
 fn a_start_error_leaves_no_report_file_and_spares_the_last_one() {
     let dir = HostDir::new();
     let fresh = dir.path("fresh.json");
