@@ -18,8 +18,35 @@ pub fn cases() -> Vec<Case> {
         what: "an account of the host waits for the locks of a task's groups while its launcher is killed",
         defence: &["private-groups"],
         control: |bench| any_directory_can_be_held(bench).into(),
-        attack: no_group_can_be_held,
+        attack: |bench, arm| {
+            no_group_can_be_opened_as_it_is_made(bench, arm)?;
+            no_group_can_be_held(bench, arm)
+        },
     }]
+}
+
+/// Who lists the tree without pause, before a task starts and while it does. A group that was made for all and then closed was open to it
+/// by the fourth start.
+fn lister(bench: &Bench, names: &str) -> Result<Run, Fail> {
+    let uid = bench.uid_range().end + 1;
+    let dir = bench.place.v2().to_string_lossy().into_owned();
+    let mut run = bench.direct().with_uid(uid).probe("c_list", &[&dir, names]).spawn()?;
+    run.wait_line("lists ok")?;
+    Ok(run)
+}
+
+fn no_group_can_be_opened_as_it_is_made(bench: &Bench, arm: Arm) -> Result<(), Fail> {
+    let mut lister = lister(bench, "taskman-")?;
+    let starts = arm.trials(300, 3);
+    for _ in 0..starts {
+        let task = bench.task(arm).sh("exit 0").finish()?;
+        require!(task.code() == 0, "a task ended with {}: {}", task.code(), task.err);
+    }
+    lister.pump(Duration::ZERO, |_| false)?;
+    let seen = lister.out.text();
+    ensure!(!seen.contains("opened"), "an account of the host opened a group while it was made: {seen}");
+    bench.note(format!("{starts} starts beside an account that lists the tree: it opened no group"));
+    Ok(())
 }
 
 /// Whether this account got as far as to wait for the lock of `dir`.
@@ -42,6 +69,11 @@ fn any_directory_can_be_held(bench: &Bench) -> Result<(), Fail> {
     let held = wait_for(bench, &dir).and_then(|(mut run, _)| has_it(&mut run));
     fs::remove_dir(&dir).unwrap();
     require!(held?, "a directory that anyone may open was not locked");
+    let mut lister = lister(bench, "held")?;
+    fs::create_dir(&dir).unwrap();
+    let opened = lister.pump(pace::time(Duration::from_secs(10)), |run| run.out.text().contains("opened held"));
+    fs::remove_dir(&dir).unwrap();
+    require!(opened?, "a directory that anyone may open was not seen as it was made");
     Ok(())
 }
 
