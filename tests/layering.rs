@@ -358,6 +358,52 @@ fn every_tier_1_case_of_containment_is_shown_where_the_list_says() {
     assert_eq!(faults, [""; 0]);
 }
 
+/// The other way round: a case that nobody lists can be removed unnoticed.
+#[test]
+fn every_tier_1_case_of_the_suite_is_in_the_list() {
+    let listed: BTreeSet<&str> = ids::TIER_1.iter().map(|(id, _)| *id).collect();
+    let suite = rust_files("tests/adversarial");
+    let cases = suite.iter().flat_map(|(_, text)| text.split("id: \"").skip(1));
+    let tier_1 = cases.filter_map(|case| {
+        let (id, rest) = case.split_once("\",")?;
+        rest.trim_start().starts_with("tier: 1,").then_some(id)
+    });
+    // The example of a case in the harness.
+    let unlisted: Vec<&str> = tier_1.filter(|id| !listed.contains(id) && *id != "K99").collect();
+    assert_eq!(unlisted, [""; 0]);
+}
+
+/// What stands between backticks on the lines of a page that name kinds as R30 does, in order.
+fn kinds_in(page: &str) -> Vec<&str> {
+    let lines = page.lines().filter_map(|line| line.strip_prefix("As R30 names them: "));
+    let mut kinds: Vec<&str> = lines.flat_map(|line| line.split('`').skip(1).step_by(2)).collect();
+    kinds.sort_unstable();
+    kinds
+}
+
+/// The first string of each row of a table, in order.
+fn first_strings<'a>(source: &'a str, from: &str, to: &str, row: &str) -> Vec<&'a str> {
+    let table = source.split_once(from).and_then(|(_, table)| Some(table.split_once(to)?.0)).unwrap();
+    let mut found: Vec<&str> = table.split(row).skip(1).filter_map(|row| row.split('"').next()).collect();
+    found.sort_unstable();
+    found
+}
+
+#[test]
+fn the_page_of_kernel_objects_has_the_kinds_that_are_measured() {
+    let read = |path: &str| fs::read_to_string(root().join(path)).unwrap();
+    let (payload, case) =
+        (read("tests/adversarial/payloads/r_objects.c"), read("tests/adversarial/resource/objects.rs"));
+    let (page, security) = (read("docs/kernel-objects.md"), read("SECURITY.md"));
+    let kinds = first_strings(&payload, "kinds[] = {", "\n};", "{ \"");
+    assert_eq!(kinds_in(&page), kinds, "each kind once");
+    let known = first_strings(&case, "const KNOWN: ", "];", "(\"");
+    let charged_for_less = page.split("\n## ").find(|part| part.starts_with("Charged for less")).unwrap();
+    assert_eq!(kinds_in(charged_for_less), known, "what R30 lets pass");
+    let count = format!("{} kinds", kinds.len());
+    assert!(page.contains(&count) && security.contains(&count), "{count}");
+}
+
 /// The options in a program's help.
 fn flags(program: &str, args: &[&str]) -> BTreeSet<String> {
     let help = Command::new(program).args(args).arg("--help").output().unwrap();
