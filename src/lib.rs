@@ -67,6 +67,7 @@ pub mod sandbox;
 #[cfg(feature = "server")]
 pub mod server;
 #[cfg(feature = "server")]
+mod stderr;
 pub mod store;
 pub mod sys;
 pub mod task;

@@ -1,8 +1,9 @@
 //! One plain line on standard error. Where that leads to systemd's journal, its level stands in front, as sd-daemon(3) has it: the
 //! journal takes it off again, and `journalctl --priority warning` shows what matters.
 
-use std::io::Write;
 use std::sync::OnceLock;
+
+use crate::stderr;
 
 /// The journal ends a line after 48 KiB, and would take what then comes first for a level.
 const LONGEST: usize = 8192;
@@ -25,8 +26,7 @@ pub enum Level {
 /// Writes it. Not with `eprintln!`, which panics when nobody reads; and on one line, whatever is in the text.
 pub fn line(level: Level, who: &str, text: &str) {
     // In one piece: a journal that reads the lines of several processes ends one where another begins to write.
-    let line = format!("{}{}", prefix(level), words(level, who, text));
-    let _ = std::io::stderr().write_all(line.as_bytes());
+    stderr::write(format!("{}{}", prefix(level), words(level, who, text)).as_bytes());
 }
 
 /// An error says that it is one, as those of the command line do.

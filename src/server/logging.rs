@@ -11,6 +11,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::log::{Level, plain, prefix};
+use crate::stderr;
 
 /// How a line looks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -60,7 +61,7 @@ struct Marked(&'static str);
 impl Write for Marked {
     fn write(&mut self, record: &[u8]) -> io::Result<usize> {
         // One write for both, so that no other process's line comes between.
-        io::stderr().write_all(one_line(self.0, record).as_bytes())?;
+        stderr::write(one_line(self.0, record).as_bytes());
         Ok(record.len())
     }
 

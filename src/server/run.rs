@@ -24,6 +24,7 @@ use crate::launch::Launcher;
 use crate::launch::service::{self, Manager, tls};
 use crate::log::{self, Level};
 use crate::place;
+use crate::stderr;
 use crate::sys::clone::{self, InChild, Side};
 use crate::sys::names;
 use crate::wire::{self, Sender};
@@ -128,6 +129,7 @@ fn run_server(
     let (lock, directory) = state.into_server();
     let mut keep = vec![listeners.api.as_fd(), socket.as_fd(), lock.as_fd()];
     keep.extend(listeners.metrics.as_ref().map(AsFd::as_fd));
+    keep.extend(stderr::descriptor());
     if let Err(error) = split::become_server(child, launcher, config.server_uid, &keep) {
         log::line(Level::Error, "taskman-server", &error.to_string());
         return 1;

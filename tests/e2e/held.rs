@@ -1,57 +1,130 @@
 //! The launcher waits for nobody: it goes on whoever holds a lock, a pipe or a socket that it uses, and while it does not, the
 //! service says that it takes no tasks.
 
+use std::collections::BTreeSet;
 use std::fs::File;
+use std::io::Write;
+use std::net::TcpStream;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::sys::signal::Signal;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
 use crate::support::rpc::{channel, identity, on};
 use crate::support::supervisor::{SERVER_UID, Stopped, nonce};
-use crate::support::{Server, wait_until};
+use crate::support::{HostDir, Process, Server, wait_until};
 
 /// Waits for the lock of `path` as this user, and keeps it; where the user may not open it, it ends at once.
-struct Holder(Child);
+struct Holder {
+    process: Child,
+    path: PathBuf,
+    uid: u32,
+}
 
 impl Holder {
-    fn new(path: &PathBuf, uid: u32) -> Self {
+    fn new(path: &Path, uid: u32) -> Self {
         let mut flock = Command::new("flock");
         flock.arg(path).args(["sleep", "1000"]).uid(uid).gid(uid).stderr(Stdio::null());
         // In a group of its own: it is killed with the program that it starts.
-        Self(flock.process_group(0).spawn().unwrap())
+        Self { process: flock.process_group(0).spawn().unwrap(), path: path.to_owned(), uid }
+    }
+
+    /// What has come of it.
+    fn state(&mut self) -> Option<&'static str> {
+        if self.process.try_wait().unwrap().is_some() {
+            return Some("may not open it");
+        }
+        let process = Process { pid: self.process.id() as i32 };
+        // It starts its program when it has the lock, and waits for it then.
+        let waits = || std::fs::read_to_string(process.path("syscall")).is_ok_and(|call| call.starts_with(FLOCK));
+        match Process::children_of(process.pid).is_empty() {
+            false => Some("has it"),
+            true if waits() => Some("waits for it"),
+            true => None,
+        }
     }
 }
 
 impl Drop for Holder {
     fn drop(&mut self) {
-        let group = nix::unistd::Pid::from_raw(self.0.id() as i32);
+        let group = nix::unistd::Pid::from_raw(self.process.id() as i32);
         let _ = nix::sys::signal::killpg(group, nix::sys::signal::Signal::SIGKILL);
-        self.0.wait().unwrap();
+        self.process.wait().unwrap();
     }
+}
+
+/// flock(2) in `/proc/PID/syscall`.
+const FLOCK: &str = "73 ";
+/// The first uids of the server are held as a launcher holds them.
+const FIRST_UID: u32 = 1_910_120_000;
+const HELD_UIDS: u32 = 50;
+
+/// An account and the server's own uid, at the lock of each of these.
+fn hold(paths: &[PathBuf]) -> Vec<Holder> {
+    let mut holders: Vec<Holder> =
+        paths.iter().flat_map(|path| [65_534, SERVER_UID].map(|uid| Holder::new(path, uid))).collect();
+    for holder in &mut holders {
+        wait_until("the holder is at its lock", || holder.state());
+    }
+    holders
+}
+
+/// As other launchers of the host hold uids.
+fn hold_uids() -> File {
+    let locks = File::options().read(true).write(true).open("/run/taskman/uids").unwrap();
+    for uid in FIRST_UID..FIRST_UID + HELD_UIDS {
+        let lock = nix::libc::flock {
+            l_type: nix::libc::F_WRLCK as i16,
+            l_whence: nix::libc::SEEK_SET as i16,
+            l_start: i64::from(uid),
+            l_len: 1,
+            l_pid: 0,
+        };
+        fcntl(&locks, FcntlArg::F_OFD_SETLK(&lock)).unwrap();
+    }
+    locks
 }
 
 #[test]
 fn the_launcher_goes_on_whoever_holds_what_it_uses() {
-    let server = Server::of_uids(1_910_120_000);
+    let server = Server::configured(&format!("uid_range = \"{FIRST_UID}:1000\"\nmetrics_address = \"localhost:0\"\n"));
     let nonce = nonce();
     let traces = server.traces(&nonce);
+    let held_uids = hold_uids();
+    // It asks for metrics and reads no answer.
+    let mut metrics = TcpStream::connect(server.metrics.as_ref().unwrap()).unwrap();
+    metrics.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     let task = server.marked(&nonce, &["--timeout", "6s"], "trap '' TERM");
     let state = server.state();
-    let mut objects: Vec<PathBuf> = traces.groups().into_iter().collect();
-    assert!(!objects.is_empty());
-    let bases: Vec<PathBuf> = objects.iter().map(|group| group.parent().unwrap().to_owned()).collect();
-    objects.extend(bases);
-    objects.extend(["/run/taskman", "/run/taskman/uids", "/run"].map(PathBuf::from));
-    objects.extend(["", "server", "instance", "containment.jsonl", "incidents"].map(|name| state.join(name)));
+    let groups: Vec<PathBuf> = traces.groups().into_iter().collect();
+    assert!(!groups.is_empty());
+    let bases: BTreeSet<PathBuf> = groups.iter().map(|group| group.parent().unwrap().to_owned()).collect();
+    let private = ["", "instance", "containment.jsonl", "incidents", "health.sock"].map(|name| state.join(name));
+    let private: Vec<PathBuf> =
+        groups.into_iter().chain(["/run/taskman", "/run/taskman/uids"].map(PathBuf::from)).chain(private).collect();
+    let public: Vec<PathBuf> = bases.into_iter().chain(["/run".into()]).collect();
     // Root's alone: an operator's command that is stopped while it writes.
-    let journal = File::options().append(true).create(true).open(state.join("containment.jsonl")).unwrap();
+    let journal = File::options().append(true).create(true).mode(0o600).open(state.join("containment.jsonl")).unwrap();
     journal.lock().unwrap();
-    let holders: Vec<Holder> =
-        objects.iter().flat_map(|path| [65_534, SERVER_UID].map(|uid| Holder::new(path, uid))).collect();
+    let mut of_private = hold(&private);
+    for holder in &mut of_private {
+        assert_eq!(holder.state(), Some("may not open it"), "{} by {}", holder.path.display(), holder.uid);
+    }
+    // Of what anyone may open one has the lock, and the other waits for it.
+    let mut of_public = hold(&public);
+    for path in &public {
+        let states = of_public.iter_mut().filter(|holder| holder.path == *path).filter_map(Holder::state);
+        assert_eq!(states.collect::<BTreeSet<_>>(), BTreeSet::from(["has it", "waits for it"]), "{}", path.display());
+    }
+    let mut of_server = hold(&[state.join("server")]);
+    let states: Vec<_> = of_server.iter_mut().filter_map(Holder::state).collect();
+    assert_eq!(states, ["may not open it", "waits for it"], "the server has the lock of its own directory");
     {
         // The server does not read what it is told, nor does it hand over what it is asked.
         let _stopped = Stopped::new(server.half());
@@ -64,7 +137,41 @@ fn the_launcher_goes_on_whoever_holds_what_it_uses() {
         assert_eq!(server.ended(&next)["containment"]["verdict"], "proven");
     }
     assert_eq!(server.taskman("admin", &["health", "--output", "json"]).json(0)["status"], "healthy");
-    drop(holders);
+    drop((of_private, of_public, of_server, held_uids, metrics));
+}
+
+/// A logger that stalls: what it was not told is counted when it reads again.
+#[test]
+fn the_launcher_goes_on_when_nobody_reads_its_log() {
+    let dir = HostDir::new();
+    let logger = dir.path("logger");
+    let mut server = Server::prepare(&[]);
+    let piped = format!("exec \"$@\" 2> >(echo $BASHPID > {}; exec cat >&2)", logger.display());
+    server.under = ["bash", "-c", &piped, "bash"].map(str::to_owned).to_vec();
+    server.launch();
+    let logger = wait_until("the logger has started", || std::fs::read_to_string(&logger).ok()?.trim().parse().ok());
+    {
+        let logger = Process { pid: logger };
+        let _stopped = Stopped::new(logger);
+        // One that waits in read(2) takes what comes before it stops.
+        wait_until("the logger stands still", || logger.read("status").contains("T (stopped)").then_some(()));
+        let mut options = File::options();
+        let mut log =
+            options.write(true).custom_flags(nix::libc::O_NONBLOCK).open(server.launcher().path("fd/2")).unwrap();
+        while log.write(&[b'\n'; 4096]).is_ok() {}
+        std::fs::remove_file(server.certs().join("server.crt")).unwrap();
+        for _ in 0..5 {
+            // It complains of the certificate that is gone.
+            nix::sys::signal::kill(nix::unistd::Pid::from_raw(server.launcher().pid), Signal::SIGHUP).unwrap();
+            let next = server.task(&["--", "true"]);
+            assert_eq!(server.ended(&next)["containment"]["verdict"], "proven");
+        }
+        assert_eq!(server.here(&["health", "--output", "json"]).json(0)["status"], "healthy");
+    }
+    let next = server.task(&["--", "true"]);
+    assert_eq!(server.ended(&next)["containment"]["verdict"], "proven");
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(server.launcher().pid), Signal::SIGHUP).unwrap();
+    while !server.log_line().contains("lines were dropped: nobody read standard error") {}
 }
 
 #[test]
