@@ -66,8 +66,8 @@ pub mod proto;
 pub mod sandbox;
 #[cfg(feature = "server")]
 pub mod server;
-#[cfg(feature = "server")]
 mod stderr;
+#[cfg(feature = "server")]
 pub mod store;
 pub mod sys;
 pub mod task;
