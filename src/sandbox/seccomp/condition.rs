@@ -78,7 +78,16 @@ pub const NAMESPACES: u64 = 0x7e02_0000;
 
 /// The kernel takes `lower_32_bits(clone_flags)` since clone3 exists, so the low word is the whole truth; libc hands
 /// an `int` over with undefined upper bits, so refusing those would break callers and protect nothing.
-pub static CLONE: Condition = Condition::new("flags hold no CLONE_NEW*", &[&[int(0, NAMESPACES, &[0])]]);
+///
+/// Processes that share their open files share their POSIX locks, and these name whoever took them, also when that one has ended: nobody
+/// would know whose they are (`launch/locks.rs`). Threads share them by nature; vfork and posix_spawn share memory alone.
+pub static CLONE: Condition = Condition::new(
+    "flags hold no CLONE_NEW*, and CLONE_FILES with CLONE_THREAD alone",
+    &[
+        &[int(0, NAMESPACES | libc::CLONE_FILES as u64, &[0])],
+        &[int(0, NAMESPACES | libc::CLONE_THREAD as u64, &[libc::CLONE_THREAD as u64])],
+    ],
+);
 
 /// AF_INET with SOCK_PACKET becomes a packet socket in the kernel, and an unusual protocol loads its module: so type
 /// and protocol are part of what "AF_INET" means here. Not even netlink's routing family is among them: the kernel charges
@@ -120,16 +129,21 @@ pub static SETXATTR: Condition = Condition::new(
 )
 .or(libc::EOPNOTSUPP);
 
-/// A directory notification on the host's own directories tells what others execute; F_SETFL is how [`OPEN`] would be passed by. EINVAL is
-/// what a kernel without either says.
+/// A directory notification on the host's own directories tells what others execute; F_SETFL is how [`OPEN`] would be passed by. A lock
+/// of an open file description names no process, so nobody would know whose it is (`launch/locks.rs`). EINVAL is what a kernel without them says.
 pub static FCNTL: Condition = Condition::new(
-    "command is not F_NOTIFY, nor F_SETFL with O_DIRECT",
-    &[
-        &[int_not(1, &[libc::F_NOTIFY as u64, libc::F_SETFL as u64])],
-        &[int(1, ALL, &[libc::F_SETFL as u64]), int(2, libc::O_DIRECT as u64, &[0])],
-    ],
+    "command is not F_NOTIFY, F_OFD_GETLK, F_OFD_SETLK or F_OFD_SETLKW, nor F_SETFL with O_DIRECT",
+    &[&[int_not(1, NOT_FCNTL)], &[int(1, ALL, &[libc::F_SETFL as u64]), int(2, libc::O_DIRECT as u64, &[0])]],
 )
 .or(libc::EINVAL);
+
+const NOT_FCNTL: &[u64] = &[
+    libc::F_SETFL as u64,
+    libc::F_OFD_GETLK as u64,
+    libc::F_OFD_SETLK as u64,
+    libc::F_OFD_SETLKW as u64,
+    libc::F_NOTIFY as u64,
+];
 
 /// A read past the page cache takes a place in the task's io queue, before pages of the host's files that others wait for, and is
 /// charged to nobody: 32 processes with 64 MiB of memory together had 3 GB queued. EINVAL is what a file system without such reads says.

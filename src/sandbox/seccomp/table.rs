@@ -96,7 +96,7 @@ pub static PAYLOAD: &[Group] = &[
             Allow, "instances and watches are counted per uid, and the uid is the task's own":
                 SYS_inotify_init SYS_inotify_init1 SYS_inotify_rm_watch;
             AllowIf(&INOTIFY), "tells who opens files of the host": SYS_inotify_add_watch;
-            AllowIf(&FCNTL), "tells who opens files of the host; O_DIRECT as open": SYS_fcntl;
+            AllowIf(&FCNTL), "tells who opens files of the host; locks of nobody's; O_DIRECT as open": SYS_fcntl;
             AllowIf(&OPEN), "reads past the page cache hold up, without a bound, whoever waits for a page that the task reads": SYS_open;
             AllowIf(&OPENAT), "as open": SYS_openat;
             NoSys, "its flags are behind a pointer, which a filter cannot read; users fall back to openat": SYS_openat2;
@@ -147,7 +147,7 @@ pub static PAYLOAD: &[Group] = &[
         title: "Processes and threads",
         why: "Everything a task starts stays in its cgroup and PID namespace; the pids limit bounds the number.",
         rows: rows! {
-            AllowIf(&CLONE), "a new namespace brings capabilities over it, and with them most of the kernel": SYS_clone;
+            AllowIf(&CLONE), "a new namespace brings capabilities over it, and with them most of the kernel; locks of nobody's": SYS_clone;
             NoSys, "its flags are behind a pointer, which a filter cannot read; libc and Go fall back to clone":
                 SYS_clone3;
             Allow, "": SYS_fork SYS_vfork SYS_execve SYS_execveat SYS_exit SYS_exit_group SYS_wait4 SYS_waitid

@@ -176,6 +176,25 @@ fn namespaces_are_out_of_reach() {
 }
 
 #[test]
+fn every_lock_names_the_process_that_has_it() {
+    const EINVAL: u32 = SECCOMP_RET_ERRNO | libc::EINVAL as u32;
+    for command in [libc::F_OFD_GETLK, libc::F_OFD_SETLK, libc::F_OFD_SETLKW] {
+        assert_eq!(call(nr::SYS_fcntl, &[3, command as u64]), EINVAL, "{command}");
+        assert_eq!(call(nr::SYS_fcntl, &[3, command as u64 | UPPER, libc::O_DIRECT as u64]), EINVAL, "{command}");
+    }
+    for command in [libc::F_GETLK, libc::F_SETLK, libc::F_SETLKW, libc::F_SETLEASE, libc::F_DUPFD_CLOEXEC] {
+        assert_eq!(call(nr::SYS_fcntl, &[3, command as u64]), SECCOMP_RET_ALLOW, "{command}");
+    }
+    let [files, vm, vfork] = [libc::CLONE_FILES, libc::CLONE_VM, libc::CLONE_VFORK].map(|flag| flag as u64);
+    for shared in [files, files | vm, files | vm | vfork, files | vfork | UPPER] {
+        assert_eq!(call(nr::SYS_clone, &[shared | libc::SIGCHLD as u64]), EPERM, "{shared:#x}");
+    }
+    let posix_spawn = vm | vfork | libc::SIGCHLD as u64;
+    assert_eq!(call(nr::SYS_clone, &[posix_spawn]), SECCOMP_RET_ALLOW);
+    assert_eq!(call(nr::SYS_clone, &[libc::CLONE_THREAD as u64 | libc::CLONE_NEWNS as u64]), EPERM);
+}
+
+#[test]
 fn the_upper_half_of_an_int_changes_nothing() {
     for request in [0x5412, 0x541c, 0x541d, 0x5423u64] {
         for upper in [0, 1 << 32, UPPER, 0xffff_ffff_0000_0000] {
