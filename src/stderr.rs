@@ -32,6 +32,7 @@ pub fn write(line: &[u8]) {
 }
 
 /// What a process that is to give up its privilege must keep open: it could not open it any more.
+#[cfg(feature = "server")]
 pub fn descriptor() -> Option<BorrowedFd<'static>> {
     match OUTPUT.get_or_init(Output::open) {
         Output::Own(file) => Some(file.as_fd()),
