@@ -36,14 +36,14 @@ STAGES = {
         Stage("doc", "examples in the documentation", 3, tests=True),
         Stage("tree", "what reads the tree: layers, documents against code, the package", 15, tests=True),
         Stage("launcher", "the launcher against played servers", 50, tests=True),
-        Stage("e2e", "every promise, through the programs", 95, 200, tests=True),
+        Stage("e2e", "every promise, through the programs", 95, tests=True),
         Stage("container", "inside containers, by crun and runc", 17, tests=True),
         Stage("faults", "every step of a task's life, killed or stopped", 150, tests=True),
-        Stage("adversarial", "hostile payloads: control, contained and mutation arm", 150, 900, tests=True),
-        Stage("warm", "the same in warm sandboxes, without the mutation arms", 85, 200, tests=True),
-        Stage("vm", "pure cgroup v2 in a virtual machine; deep: all other hosts", 95, 600, tests=True),
+        Stage("adversarial", "hostile payloads: control, contained and mutation arm", 200, 400, tests=True),
+        Stage("warm", "the same in warm sandboxes, without the mutation arms", 100, 330, tests=True),
+        Stage("vm", "pure cgroup v2 in a virtual machine; deep: all other hosts", 95, 500, tests=True),
         Stage("first", "the first command of the README, in a clone with nothing built", 140, deep_only=True),
-        Stage("bench", "what a start costs beside the peers", 200, deep_only=True),
+        Stage("bench", "what a start costs beside the peers", 430, deep_only=True),
     ]
 }
 
