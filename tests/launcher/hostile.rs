@@ -147,6 +147,15 @@ fn a_flood_of_starts_is_held_to_the_quota() {
     assert_eq!(played.code, 0);
 }
 
+/// Whether this process stands in read(2) of one byte, uninterruptibly: so the page is locked. It stands there for other things before,
+/// such as the directory or pages of its own.
+fn waits_for_its_byte(pid: u32) -> bool {
+    let of = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+    let call = of("syscall");
+    let words: Vec<&str> = call.split(' ').collect();
+    of("stat").contains("(head) D ") && words.first() == Some(&"0") && words.get(3) == Some(&"0x1")
+}
+
 /// A program whose first page is locked is not executed. No task's io limit is so low that it could lock it for long, so root reads it
 /// here, for half a minute. Two are started at once here, one of each owner; see the stage.
 fn a_start_that_hangs_is_its_owners_alone() {
@@ -157,8 +166,7 @@ fn a_start_that_hangs_is_its_owners_alone() {
     let [shell, words @ ..] = slow.wrap();
     let mut reader =
         Command::new(shell).args(words).args(["head", "-c1", program]).stdout(Stdio::null()).spawn().unwrap();
-    let stat = format!("/proc/{}/stat", reader.id());
-    while !std::fs::read_to_string(&stat).unwrap().contains("(head) D ") {
+    while !waits_for_its_byte(reader.id()) {
         assert!(reader.try_wait().unwrap().is_none(), "the program was read");
         nix::poll::poll(&mut [], 1u8).unwrap();
     }
