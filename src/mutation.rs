@@ -25,6 +25,7 @@ pub enum Defence {
     Dumpable,
     EndDeadline,
     Env,
+    FileLocks,
     Fsize,
     Groups,
     HandedDown,

@@ -7,6 +7,7 @@
 mod create;
 mod end;
 mod leftovers;
+mod locks;
 mod pump;
 pub mod service;
 mod starting;

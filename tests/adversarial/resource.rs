@@ -4,6 +4,7 @@ mod bounds;
 mod charged;
 mod direct;
 mod litter;
+mod locks;
 mod memory;
 mod objects;
 mod pages;
@@ -21,6 +22,7 @@ pub fn cases() -> Vec<Case> {
         charged::cases(),
         objects::cases(),
         direct::cases(),
+        locks::cases(),
         time::cases(),
         litter::cases(),
         unkillable::cases(),
