@@ -25,7 +25,6 @@ pub enum Defence {
     Dumpable,
     EndDeadline,
     Env,
-    FileLocks,
     Fsize,
     Groups,
     HandedDown,

@@ -4,9 +4,8 @@
 //! is in another one. So they are looked for by name, everywhere that is root's. What belongs to another account was delegated to
 //! it: there it makes groups of any name and as many as it likes, and none of them is a launcher's.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::fs;
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -15,7 +14,6 @@ use super::mountinfo::Mount;
 use crate::error::{Context, SysError};
 use crate::mutation::{Defence, off};
 use crate::place::GroupName;
-use crate::sys::file::text;
 
 /// The directories of one instance's groups.
 #[derive(Debug, Default)]
@@ -53,19 +51,6 @@ impl Census {
     pub fn orphans(&self) -> impl Iterator<Item = &(GroupName, PathBuf)> {
         self.halves.iter().filter(|(half, _)| !self.groups.iter().any(|(group, _)| group == half))
     }
-}
-
-/// The processes of every task whose group is in this directory of version 2, as the reader's PID namespace numbers them, with the name
-/// of the group.
-pub fn members(groups: &Path) -> io::Result<HashMap<i32, String>> {
-    let mut members = HashMap::new();
-    for entry in fs::read_dir(groups)?.flatten() {
-        let Some(name) = entry.file_name().to_str().and_then(GroupName::parse) else { continue };
-        // One that is being removed has no processes.
-        let Ok(pids) = text(entry.path().join("cgroup.procs")) else { continue };
-        members.extend(pids.lines().filter_map(|pid| Some((pid.parse().ok()?, name.to_string()))));
-    }
-    Ok(members)
 }
 
 fn is_roots(meta: &fs::Metadata) -> bool {

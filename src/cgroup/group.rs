@@ -232,11 +232,6 @@ impl Group {
         self.v1.iter().map(|(_, path)| path).chain([&self.v2_path]).any(|path| !is_gone(path))
     }
 
-    /// The version 2 directory that holds this group and those of its launcher's other tasks.
-    pub fn parent(&self) -> &Path {
-        self.v2_path.parent().unwrap_or(&self.v2_path)
-    }
-
     /// The group's name, the same in every hierarchy.
     pub fn name(&self) -> &str {
         &self.name

@@ -139,11 +139,6 @@ pub enum LayoutError {
 }
 
 impl Layout {
-    /// The version 2 directory that tasks' groups are made in.
-    pub fn groups(&self) -> &Path {
-        &self.v2.dir
-    }
-
     /// Reads what this process has. Costs two files of proc, and a few of cgroupfs.
     pub fn detect() -> Result<Self, LayoutError> {
         let release = read(Path::new("/proc/sys/kernel/osrelease"))?;

@@ -25,7 +25,7 @@ mod usage;
 #[cfg(test)]
 mod tests;
 
-pub use census::{Census, members};
+pub use census::Census;
 pub use device::{Device, Devices};
 pub use group::Group;
 pub use layout::{Controller, Hierarchy, Kind, Layout, LayoutError};

@@ -7,7 +7,6 @@
 mod create;
 mod end;
 mod leftovers;
-mod locks;
 mod pump;
 pub mod service;
 mod starting;

@@ -8,11 +8,10 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signalfd::SignalFd;
 
 use super::end;
-use super::locks::Locks;
 use super::pump::{Pump, Step};
 use super::task::{Task, Wait};
-use super::watch::{Watch, decide, end_for, kill};
-use crate::error::{Context, SysError};
+use super::watch::{Watch, decide, kill};
+use crate::error::SysError;
 use crate::mutation::{Defence, off};
 use crate::task::outcome::Reason;
 use crate::task::report::Report;
@@ -34,7 +33,6 @@ pub fn run(task: Task, wait: Wait<'_>) -> Result<Report, SysError> {
 
 struct Supervisor<'a> {
     watch: Watch,
-    locks: Locks,
     input: Pump<'a>,
     outputs: [Pump<'a>; 2],
     output_bytes: u64,
@@ -56,7 +54,6 @@ impl<'a> Supervisor<'a> {
             grace: wait.grace.unwrap_or(super::DEFAULT_GRACE),
             ended: false,
             watch: Watch::new(task),
-            locks: Locks::new(),
         }
     }
 
@@ -68,8 +65,7 @@ impl<'a> Supervisor<'a> {
         let stop = self.stop_on.map(|signals| PollFd::new(signals.as_fd(), PollFlags::POLLIN));
         let [out, err] = [self.outputs[0].interest(), self.outputs[1].interest()];
         let wanted = [status, memory, stop, self.input.interest(), out, err];
-        let [status, memory, stop, input, outputs @ ..] =
-            poll_until(wanted, Some(self.watch.deadline().min(self.locks.due)))?;
+        let [status, memory, stop, input, outputs @ ..] = poll_until(wanted, Some(self.watch.deadline()))?;
         if stop {
             self.heed_stop_signal()?;
         }
@@ -82,21 +78,7 @@ impl<'a> Supervisor<'a> {
         for (source, _) in sources.into_iter().zip([status, memory]).filter(|(_, ready)| *ready) {
             self.watch.on_ready(source)?;
         }
-        if Instant::now() >= self.locks.due {
-            self.look_at_locks()?;
-        }
         self.watch.on_time()
-    }
-
-    /// Ends the task when it holds too many file locks. Others' tasks are for their own launchers to end.
-    fn look_at_locks(&mut self) -> Result<(), SysError> {
-        let task = &self.watch.task;
-        let group = &task.placement.group;
-        let holders = self.locks.check(group.parent(), &[task]).on("count", "file locks")?;
-        match holders.iter().find(|holder| holder.group == group.name()) {
-            Some(holder) => end_for(&mut self.watch.task, Reason::Oom, holder.detail()),
-            None => Ok(()),
-        }
     }
 
     /// The first signal asks the task to end, the next one kills it.

@@ -8,7 +8,7 @@ use nix::fcntl::AtFlags;
 use nix::sched::CpuSet;
 use nix::unistd::execveat;
 
-use super::{Failure, Plan, identity, limits, namespaces, procfs, step};
+use super::{Failure, Plan, identity, limits, namespaces, step};
 use crate::error::{Context, SysError};
 use crate::fault;
 use crate::mutation::{Defence, off};
@@ -17,7 +17,7 @@ use crate::sys::{fd, scheduling};
 /// The numbers sandbox-init expects; see `src/sys/reaper/main.rs`.
 const TELL: i32 = 3;
 const READY: i32 = 4;
-/// Closed by execve, as [`super::FAILURE`] is, which stands between. [`procfs::LOCKS`] is the next.
+/// Closed by execve, as [`super::FAILURE`] is, which stands between.
 const IMAGE: i32 = 6;
 
 /// The last steps of process 1. The payload-to-be waits until sandbox-init itself says that they are done.
@@ -43,7 +43,7 @@ fn part_from(payload: i32, processors: &CpuSet) -> Result<(), SysError> {
     }
 }
 
-/// Keeps its two pipes, and the list of locks for the launcher, and executes. The death signal and the signal mask survive execve; the environment is empty.
+/// Keeps two descriptors and executes. The death signal and the signal mask survive execve; the environment is empty.
 fn execute(plan: &Plan<'_>, payload: i32) -> Result<Infallible, SysError> {
     for (fd, number, name) in
         [(plan.tell, TELL, "status pipe"), (plan.ready, READY, "go pipe"), (plan.init, IMAGE, "taskman-init")]
@@ -51,7 +51,7 @@ fn execute(plan: &Plan<'_>, payload: i32) -> Result<Infallible, SysError> {
         fd::place(plan.child, fd, number, number == IMAGE).on("dup3", name)?;
     }
     fd::close_range(plan.child, 0, Some(TELL - 1)).on("close_range", "standard descriptors")?;
-    fd::close_range(plan.child, procfs::LOCKS + 1, None).on("close_range", "all descriptors")?;
+    fd::close_range(plan.child, IMAGE + 1, None).on("close_range", "all descriptors")?;
     let arguments =
         if cfg!(feature = "mutation") { mutated_arguments(payload) } else { vec![c"taskman-init".to_owned()] };
     let environment = if off(Defence::InitImage) { launcher_environment() } else { Vec::new() };

@@ -7,7 +7,7 @@
 use nix::dir::{Dir, Type};
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, open};
-use nix::mount::{MntFlags, MsFlags, mount as mount_fs, umount2};
+use nix::mount::{MsFlags, mount as mount_fs};
 use nix::sys::stat::{FchmodatFlags, Mode, fchmodat};
 use nix::unistd::{chdir, fchdir};
 
@@ -30,10 +30,7 @@ pub const SYNTHETIC: [&str; 4] = ["cpuinfo", "loadavg", "meminfo", "stat"];
 const HOST_COUNTERS: [&str; 3] = ["softnet_stat", "stat/rt_cache", "rt_acct"];
 
 /// Where the directory of covers, over which proc is mounted, is kept until the payload's process has used it.
-const COVERS: i32 = 8;
-/// Where sandbox-init keeps the list of file locks as the task's PID namespace shows it, for the launcher: `launch/locks.rs`. Init's filter
-/// has no call that reads it, and the payload has none of it.
-pub const LOCKS: i32 = 7;
+const COVERS: i32 = 7;
 
 /// Puts covers and synthetic files where `proc` will be mounted: reachable from here through a descriptor, and from
 /// inside not at all.
@@ -60,18 +57,9 @@ pub fn prepare(plan: &Plan<'_>) -> Result<(), SysError> {
 pub fn mount(plan: &Plan<'_>) -> Result<(), SysError> {
     let covers = open("proc", OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()).on("open", "proc")?;
     fd::lift(covers).and_then(|covers| fd::place(plan.child, covers, COVERS, true)).on("dup3", "covers")?;
+    let options = (plan.spec.profile == Profile::Judge && !off(Defence::ProcMask)).then_some("subset=pid");
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
-    let mount =
-        |options: Option<&str>| mount_fs(Some("proc"), "proc", Some("proc"), flags, options).on("mount", "proc");
-    mount(None)?;
-    let locks = open("proc/locks", OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()).on("open", "proc/locks")?;
-    fd::lift(locks).and_then(|locks| fd::place(plan.child, locks, LOCKS, false)).on("dup3", "locks")?;
-    if plan.spec.profile == Profile::Judge && !off(Defence::ProcMask) {
-        // Another one: what was looked up in this one once could be opened again.
-        umount2("proc", MntFlags::MNT_DETACH).on("umount2", "proc")?;
-        mount(Some("subset=pid"))?;
-    }
-    Ok(())
+    mount_fs(Some("proc"), "proc", Some("proc"), flags, options).on("mount", "proc")
 }
 
 /// Covers every entry of `/proc` that is not on the allow list, and makes the rest read-only.

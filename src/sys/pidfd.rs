@@ -49,11 +49,6 @@ impl Child {
         Self { pid, pidfd: Some(pidfd) }
     }
 
-    /// Its number, which is its own until it is waited for.
-    pub fn pid(&self) -> i32 {
-        self.pid
-    }
-
     /// Its descriptor; EBADF while it is let go.
     pub fn pidfd(&self) -> Result<&PidFd, Errno> {
         self.pidfd.as_ref().ok_or(Errno::EBADF)

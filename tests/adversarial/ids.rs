@@ -145,7 +145,6 @@ pub const TIER_1: &[(&str, Tested)] = &[
     ("R28", Suite),
     ("R29", Suite),
     ("R30", Suite),
-    ("R31", Suite),
     (
         "A01",
         By(&["tests/e2e/api/authorization.rs::a01_another_owners_task_is_answered_like_an_unknown_one_to_the_byte"]),

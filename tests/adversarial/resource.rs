@@ -4,7 +4,6 @@ mod bounds;
 mod charged;
 mod direct;
 mod litter;
-mod locks;
 mod memory;
 mod objects;
 mod pages;
@@ -22,7 +21,6 @@ pub fn cases() -> Vec<Case> {
         charged::cases(),
         objects::cases(),
         direct::cases(),
-        locks::cases(),
         time::cases(),
         litter::cases(),
         unkillable::cases(),

@@ -223,17 +223,12 @@ impl Live {
         }
     }
 
-    /// The task, while it runs.
-    pub fn running(&self) -> Option<&Task> {
-        match &self.stage {
-            Stage::Running(watch) => Some(&watch.task),
-            _ => None,
-        }
-    }
-
     /// Its output limit, while it runs.
     pub fn output_limit(&self) -> Option<u64> {
-        self.running().map(|task| task.spec.limits.output_bytes)
+        match &self.stage {
+            Stage::Running(watch) => Some(watch.task.spec.limits.output_bytes),
+            _ => None,
+        }
     }
 
     /// The service ends: what does not die is not waited for a second time.

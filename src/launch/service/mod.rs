@@ -43,17 +43,13 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use super::Launcher;
-use super::locks::Locks;
-use super::task::Task;
 use crate::config::Config;
 use crate::containment::Scan;
 use crate::error::{Context, SysError};
 use crate::log::{self, Level};
-use crate::place::GroupName;
 use crate::sys::pidfd::PidFd;
 use crate::sys::{fd, scheduling, signal};
 use crate::task::id::TaskId;
-use crate::task::outcome::Reason;
 use crate::task::request::TaskRequest;
 use crate::wire::{Event, PacketError, Sender};
 use auditor::Auditor;
@@ -63,7 +59,7 @@ use managed::Signs;
 use manager::Line;
 use outbox::Outbox;
 use phase::Phase;
-use poller::{AUDITOR, FIRST_TASK, LOCKS, MANAGER, Owner, Poller, SERVICE, STARTS, TLS, Token, WARM};
+use poller::{AUDITOR, FIRST_TASK, MANAGER, Owner, Poller, SERVICE, STARTS, TLS, Token, WARM};
 use pool::Pool;
 use questions::Questions;
 use standing::Standing;
@@ -152,7 +148,6 @@ struct Service<'a> {
     standing: Standing,
     signs: Signs,
     questions: Questions,
-    locks: Locks,
     /// What the auditor did and the server was not told yet.
     scan: Scan,
     /// The last of the fields: it is dropped when nothing else is left, and ends what still is.
@@ -222,7 +217,6 @@ impl<'a> Service<'a> {
             standing,
             signs,
             questions: Questions::default(),
-            locks: Locks::new(),
             scan: Scan::default(),
             auditor: Auditor::new(program, setup),
         })
@@ -243,7 +237,6 @@ impl<'a> Service<'a> {
             self.auditor.flush();
             self.tend_slots();
             self.poller.set_deadline(AUDITOR, self.auditor_deadline());
-            self.poller.set_deadline(LOCKS, self.locks_deadline());
             let (ready, due) = self.poller.wait()?;
             // Before everything else of the batch: a task's end may be the auditor's doing, and it says so first.
             self.hear_auditor();
@@ -269,7 +262,6 @@ impl<'a> Service<'a> {
                     AUDITOR => self.auditor_is_due(),
                     MANAGER => self.sign_is_due(),
                     WARM => self.slots_are_due(),
-                    LOCKS => self.count_locks(),
                     STARTS => {} // begun above, before each wait
                     task => self.with_task(task, |live, poller| live.step(None, poller)),
                 }
@@ -331,32 +323,6 @@ impl<'a> Service<'a> {
     fn tell(&mut self, event: Event, fds: Vec<OwnedFd>) {
         if self.phase.has_server() {
             self.outbox.push(event, fds);
-        }
-    }
-
-    /// A sandbox that waits for its task holds no locks.
-    fn locks_deadline(&self) -> Option<Instant> {
-        self.live.values().any(Live::is_task).then_some(self.locks.due)
-    }
-
-    /// Kills the tasks that hold too many file locks.
-    fn count_locks(&mut self) {
-        let are_others = self.locks.are_others;
-        let tasks: Vec<&Task> = self.live.values().filter_map(Live::running).collect();
-        let holders = match self.locks.check(self.launcher.layout.groups(), &tasks) {
-            Ok(holders) => holders,
-            Err(error) => return complain(&format!("file locks could not be counted: {error}")),
-        };
-        if self.locks.are_others && !are_others {
-            complain("the host has so many file locks of others that those of tasks are not seen");
-        }
-        for holder in holders {
-            let Some(name) = GroupName::parse(&holder.group) else { continue };
-            if name.instance == self.launcher.instance {
-                let detail = holder.detail();
-                log(&format!("task {}: {detail}", name.task));
-                self.with_id(name.task, |live, poller| live.kill(Reason::Oom, &detail, poller));
-            }
         }
     }
 

@@ -16,7 +16,7 @@ use crate::sys::{epoll, fd};
 const BATCH: usize = 128;
 
 /// Whom a deadline belongs to: the service itself, its TLS files, its auditor, its manager, its sandboxes that are kept ready, starts
-/// that wait, the count of file locks, or a task by its serial number.
+/// that wait, or a task by its serial number.
 pub type Owner = u64;
 /// The service's own deadline.
 pub const SERVICE: Owner = 0;
@@ -30,8 +30,6 @@ pub const MANAGER: Owner = 3;
 pub const WARM: Owner = 4;
 /// At once, while there are more starts that have waited than are begun in one turn.
 pub const STARTS: Owner = 5;
-/// When file locks are counted, while there is a task.
-pub const LOCKS: Owner = 6;
 /// Serial numbers of tasks begin here.
 pub const FIRST_TASK: Owner = 16;
 

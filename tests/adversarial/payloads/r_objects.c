@@ -82,9 +82,8 @@ static const struct kind {
     { "attribute", 1, 6000, attribute },
     { "access-list", 1, 600, access_list },
     { "missing-name", 2, 30000, missing_name },
-    /* As many as a task may have: with more it is killed (r_locks.c). */
-    { "posix-lock", 2, 7000, posix_lock },
-    { "open-file-lock", 2, 7000, open_file_lock },
+    { "posix-lock", 2, 100000, posix_lock },
+    { "open-file-lock", 2, 100000, open_file_lock },
     { "flock", 60, 990, whole_lock },
     { "lease", 8, 990, lease },
     { "asynchronous", 8, 490, asynchronous },

@@ -32,12 +32,14 @@ const NOISE: u64 = 8 << 20;
 
 /// Kinds that hold more than is charged, and how many bytes more each object of them may hold: SECURITY.md has them, with what bounds
 /// their number.
-const KNOWN: [(&str, u64); 8] = [
+const KNOWN: [(&str, u64); 10] = [
     ("epoll", 320),
     ("eventfd", 320),
     ("flock", 256),
     ("host-directory", 32_768),
+    ("open-file-lock", 256),
     ("polling-thread", 81_920),
+    ("posix-lock", 256),
     ("tcp-waiting", 61_440),
     ("timerfd", 320),
     ("udp-reuse-port", 2_560),
