@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{Stderr, stderr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -22,22 +22,33 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// What a pipe that has room takes at once.
 const PIECE: usize = 4096;
 
-static OUTPUT: OnceLock<Output> = OnceLock::new();
+/// What was opened is never closed: a process opens it once, or twice.
+static OUTPUT: Mutex<Option<&'static Output>> = Mutex::new(None);
 static LOST: Mutex<Lost> = Mutex::new(Lost { lines: 0, torn: false });
 
 /// Writes one line, if it finds room.
 pub fn write(line: &[u8]) {
     let mut lost = LOST.lock().unwrap_or_else(PoisonError::into_inner);
-    lost.write(OUTPUT.get_or_init(Output::open), line);
+    lost.write(output(), line);
 }
 
 /// What a process that is to give up its privilege must keep open: it could not open it any more.
 #[cfg(feature = "server")]
 pub fn descriptor() -> Option<BorrowedFd<'static>> {
-    match OUTPUT.get_or_init(Output::open) {
+    match output() {
         Output::Own(file) => Some(file.as_fd()),
         Output::Socket(_) | Output::Shared(..) => None,
     }
+}
+
+/// Opens it again. Whoever has inherited the open file could take away the flag that says not to wait.
+#[cfg(feature = "server")]
+pub fn reopen() {
+    *OUTPUT.lock().unwrap_or_else(PoisonError::into_inner) = Some(Output::open());
+}
+
+fn output() -> &'static Output {
+    OUTPUT.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(Output::open)
 }
 
 /// Where it leads.
@@ -51,7 +62,11 @@ enum Output {
 }
 
 impl Output {
-    fn open() -> Self {
+    fn open() -> &'static Self {
+        Box::leak(Box::new(Self::find()))
+    }
+
+    fn find() -> Self {
         let path = format!("/proc/self/fd/{}", stderr().as_raw_fd());
         let kind = std::fs::metadata(&path).ok().map(|meta| meta.file_type());
         if kind.is_some_and(|kind| kind.is_socket()) {
@@ -135,18 +150,24 @@ impl Lost {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Write};
+    use std::io::{PipeReader, PipeWriter, Read, Write};
 
     use super::*;
 
-    #[test]
-    fn a_reader_that_stalls_is_waited_for_once_and_told_what_it_missed() {
-        let (mut reader, mut writer) = std::io::pipe().unwrap();
-        nix::fcntl::fcntl(&writer, nix::fcntl::FcntlArg::F_SETPIPE_SZ(4096)).unwrap();
+    /// A pipe of this size with 4096 bytes in it, and what writes to it without waiting.
+    fn pipe(size: i32) -> (PipeReader, PipeWriter, Output) {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        nix::fcntl::fcntl(&writer, nix::fcntl::FcntlArg::F_SETPIPE_SZ(size)).unwrap();
         let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
         let own = File::options().write(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path).unwrap();
-        let (output, mut lost) = (Output::Own(own.into()), Lost { lines: 0, torn: false });
         writer.write_all(&[b'x'; 4096]).unwrap();
+        (reader, writer, Output::Own(own.into()))
+    }
+
+    #[test]
+    fn a_reader_that_stalls_is_waited_for_once_and_told_what_it_missed() {
+        let (mut reader, writer, output) = pipe(4096);
+        let mut lost = Lost { lines: 0, torn: false };
         let began = Instant::now();
         for _ in 0..1000 {
             lost.write(&output, b"lost\n");
@@ -164,12 +185,8 @@ mod tests {
 
     #[test]
     fn a_line_that_was_torn_is_ended_before_the_next() {
-        let (mut reader, mut writer) = std::io::pipe().unwrap();
-        nix::fcntl::fcntl(&writer, nix::fcntl::FcntlArg::F_SETPIPE_SZ(8192)).unwrap();
-        let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
-        let own = File::options().write(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path).unwrap();
-        let (output, mut lost) = (Output::Own(own.into()), Lost { lines: 0, torn: false });
-        writer.write_all(&[b'x'; 4096]).unwrap();
+        let (mut reader, writer, output) = pipe(8192);
+        let mut lost = Lost { lines: 0, torn: false };
         lost.write(&output, &[b'y'; 6000]);
         assert!(lost.torn && lost.lines == 1);
         reader.read_exact(&mut [0; 8192]).unwrap();

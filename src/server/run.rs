@@ -109,6 +109,8 @@ fn run(args: &Args, manager: Option<Manager>) -> Result<u8, Box<dyn Error>> {
         }
         Side::Parent(pid, pidfd) => {
             drop((listeners, there));
+            // The server process, taken over, could make each line wait.
+            stderr::reopen();
             let process = pidfd.expect("split gives one").into();
             let sender = Sender { pid, uid: config.server_uid };
             let server = service::Server { process, sender };

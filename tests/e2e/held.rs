@@ -174,6 +174,40 @@ fn the_launcher_goes_on_when_nobody_reads_its_log() {
     while !server.log_line().contains("lines were dropped: nobody read standard error") {}
 }
 
+/// The server process, taken over, takes the flag away that says not to wait: from its own open file, and no other.
+#[test]
+fn the_server_process_cannot_make_the_launchers_log_wait() {
+    let mut server = Server::prepare(&[]);
+    // With few open files there is something to say before there are two processes.
+    server.under = ["prlimit", "--nofile=2000:2000"].map(str::to_owned).to_vec();
+    server.launch();
+    let (launcher, half) = (server.launcher(), server.half());
+    let log = std::fs::read_link(launcher.path("fd/2")).unwrap();
+    let unwaiting = |process: &Process| -> Vec<String> {
+        let numbers = std::fs::read_dir(process.path("fd")).unwrap().map(|entry| entry.unwrap().file_name());
+        let numbers = numbers.map(|number| number.into_string().unwrap());
+        let is_log =
+            |number: &String| std::fs::read_link(process.path(&format!("fd/{number}"))).ok() == Some(log.clone());
+        // One that is closed meanwhile was none of these.
+        let flags = |number: &String| {
+            let info = std::fs::read_to_string(process.path(&format!("fdinfo/{number}"))).unwrap_or_default();
+            let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+            flags.and_then(|flags| i32::from_str_radix(flags.trim(), 8).ok()).unwrap_or_default()
+        };
+        numbers.filter(|number| is_log(number) && flags(number) & nix::libc::O_NONBLOCK != 0).collect()
+    };
+    let shared = unwaiting(&half);
+    assert!(!shared.is_empty(), "the server process has no log of its own");
+    let take = "import ctypes, fcntl, os, sys
+process = os.pidfd_open(int(sys.argv[1]))
+for number in sys.argv[2:]:
+    file = ctypes.CDLL(None).syscall(438, process, int(number), 0)
+    fcntl.fcntl(file, fcntl.F_SETFL, fcntl.fcntl(file, fcntl.F_GETFL) & ~os.O_NONBLOCK)";
+    let taken = Command::new("python3").args(["-c", take, &half.pid.to_string()]).args(&shared).status().unwrap();
+    assert!(taken.success() && unwaiting(&half).is_empty());
+    assert!(!unwaiting(&launcher).is_empty(), "the launcher would wait for whoever reads its log");
+}
+
 #[test]
 fn a_launcher_that_stands_still_is_not_healthy() {
     let server = Server::of_uids(1_910_121_000);
